@@ -1,0 +1,246 @@
+"""Every error that Steersman raises or answers, in one tree.
+
+Each class carries a code, an HTTP status where it can reach a client, and a remedy: what the reader
+can do about it. ``docs/errors.md`` is made from this module.
+
+An error that is answered has the body ``{"error": {"type", "code", "message", "param"}}`` and the
+header ``x-smg-error-code``, as clients of SMG and of OpenAI expect.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class SteersmanError(Exception):
+    """The root. ``str()`` is a full sentence for a person, with the place where it applies."""
+
+    code: ClassVar[str] = "internal_error"
+    remedy: ClassVar[str] = "This is a fault in Steersman; please report it with the log."
+
+
+# --- What people write -----------------------------------------------------------------------------
+
+
+class InvalidVersion(SteersmanError, ValueError):
+    """A text is not a weight version."""
+
+    code = "invalid_version"
+    remedy = "Use 1 to 128 visible ASCII characters without spaces, such as 7 or step-120."
+
+
+class DocumentError(SteersmanError):
+    """A file that a person wrote cannot be used; says file, line and key.
+
+    ``problems`` are single sentences, each naming its place.
+    """
+
+    code = "invalid_document"
+    remedy = "Correct the named line; `steersman check FILE` shows all problems at once."
+
+    def __init__(self, path: str, problems: list[str]) -> None:
+        self.path = path
+        self.problems = problems
+        super().__init__("\n".join(problems) if problems else f"{path}: unusable")
+
+
+class EngineError(SteersmanError):
+    """An engine could not be asked, or its answer could not be used."""
+
+    code = "engine_error"
+    remedy = "Check that the URL is the engine's own and that the key is right."
+
+
+# --- What is answered to a client ------------------------------------------------------------------
+
+
+class RequestError(SteersmanError):
+    """An error that the proxy answers itself."""
+
+    status: ClassVar[int] = 500
+    retry_after: float | None = None
+    """Seconds for the ``Retry-After`` header; ``None`` sends none."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Further members of the error object."""
+        return {}
+
+    def body(self) -> bytes:
+        """The JSON body of the answer."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        error = {"type": kind, "code": self.code, "message": str(self), "param": None}
+        return msgspec.json.encode({"error": error | self.details})
+
+
+class InvalidVersionPolicy(RequestError):
+    """The version policy of a header, of a file or of a command is not in the grammar."""
+
+    code = "invalid_version_policy"
+    status = 400
+    remedy = "Use any, latest-only, min-version:<v> or max-staleness:<k>."
+
+    def __init__(self, text: str) -> None:
+        shown = ascii(text[:160])
+        super().__init__(f"{shown} is not a version policy; {self.remedy[0].lower()}{self.remedy[1:]}")
+
+
+class InvalidRequest(RequestError):
+    """The request cannot be understood."""
+
+    code = "invalid_request"
+    status = 400
+    remedy = "Correct the request; the message names the place."
+
+
+class InvalidBody(RequestError):
+    """The body had to be read to find its pool, and is not a JSON object with one text ``model``."""
+
+    code = "invalid_body"
+    status = 400
+    remedy = "Send a JSON object with a text `model`, or name the pool in x-steersman-pool."
+
+
+class ModelRequired(RequestError):
+    """The request names no model, and several pools could be meant."""
+
+    code = "model_required"
+    status = 400
+    remedy = "Name a `model` in the body or a pool in x-steersman-pool, or mark one pool as default."
+
+
+class Unauthorized(RequestError):
+    """The request carries no key, or a wrong one."""
+
+    code = "unauthorized"
+    status = 401
+    remedy = "Send `Authorization: Bearer <key>` with one of the proxy's keys."
+
+
+class AdminKeyRequired(RequestError):
+    """The route changes engines and takes the admin key only."""
+
+    code = "admin_key_required"
+    status = 403
+    remedy = "Send the admin key as `Authorization: Bearer <key>`."
+
+
+class UnknownRoute(RequestError):
+    """The path is none of the proxy's routes. Nothing is forwarded by guess."""
+
+    code = "unknown_url"
+    status = 404
+    remedy = "See docs/routes.md for the paths that the proxy serves."
+
+
+class ModelNotFound(RequestError):
+    """No pool serves the model."""
+
+    code = "model_not_found"
+    status = 404
+    remedy = "Ask for one of the models that GET /v1/models lists."
+
+
+class MethodNotAllowed(RequestError):
+    """The path exists, the method does not; the header ``Allow`` lists those that do."""
+
+    code = "method_not_allowed"
+    status = 405
+    remedy = "Use one of the methods in the `Allow` header."
+
+
+class BodyTooLarge(RequestError):
+    """The body is over the limit, by its Content-Length or by what has arrived."""
+
+    code = "body_too_large"
+    status = 413
+    remedy = "Send less, or raise `maxBodyBytes` in the proxy's configuration."
+
+
+class NoAvailableEngine(RequestError):
+    """No engine may take the request now, and waiting would not help.
+
+    ``reasons`` counts the pool's engines by the reason that keeps each out.
+    """
+
+    code = "no_available_workers"
+    status = 503
+    remedy = "See `steersman explain MODEL` for each engine's reason."
+    retry_after = 1.0
+
+    def __init__(self, message: str, *, reasons: dict[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.reasons = reasons or {}
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"reasons": self.reasons}
+
+
+class TargetUnavailable(NoAvailableEngine):
+    """The engine that ``x-smg-target-worker`` names is unknown or may not take the request."""
+
+    code = "target_unavailable"
+    remedy = "Name an eligible engine by id or URL, or leave the header out. No other engine is tried."
+
+
+class HoldTimeout(NoAvailableEngine):
+    """The request waited for an engine for as long as it may."""
+
+    code = "hold_timeout"
+    remedy = "Raise `hold.timeout`, or see why the engines stay closed: `steersman explain MODEL`."
+
+
+class HoldFull(NoAvailableEngine):
+    """Too many requests, or too many bytes, are waiting already."""
+
+    code = "hold_full"
+    remedy = "Send fewer requests at once, or raise `hold.maxRequests` and `hold.maxBytes`."
+
+
+class NoTable(NoAvailableEngine):
+    """The proxy has no fleet table yet."""
+
+    code = "no_table"
+    remedy = "Check the table file, or that the operator is reachable."
+
+
+class Draining(NoAvailableEngine):
+    """The proxy is shutting down."""
+
+    code = "draining"
+    remedy = "Send the request again; another replica will take it."
+
+
+class UpstreamError(RequestError):
+    """The engine failed before its answer could be passed on."""
+
+    code = "upstream_error"
+    status = 502
+    remedy = "See the engine's log; the header x-smg-routed-worker-id names it."
+
+
+class UpstreamUnreachable(UpstreamError):
+    """No connection to the engine could be made; the request was not sent."""
+
+    code = "upstream_unreachable"
+
+
+class UpstreamIncomplete(UpstreamError):
+    """The engine closed the connection before its answer was whole. It may have run the request."""
+
+    code = "upstream_body_incomplete"
+
+
+class UpstreamProtocol(UpstreamError):
+    """What the engine sent is not HTTP."""
+
+    code = "upstream_protocol_error"
+
+
+class UpstreamTimeout(UpstreamError):
+    """The engine did not answer in time. It may have run the request."""
+
+    code = "upstream_timeout"
+    status = 504
+    remedy = "Raise the timeout named in the message, or see why the engine is slow."
