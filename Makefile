@@ -96,7 +96,7 @@ lint: venv ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy scripts
+	$(BIN)/mypy scripts tests
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: format

@@ -1,0 +1,147 @@
+"""What every test gets: the leak watch, free ports and the Hypothesis profiles.
+
+The leak watch is automatic. A proxy that forgets one task or one socket per request works in every
+demo and dies after a day in production; so an async test that leaves either behind fails, even if
+all its assertions held.
+"""
+
+import asyncio
+import os
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from pytest_asyncio import is_async_test
+
+pytest_plugins = ["pytester"]
+
+# `ci` is the default everywhere: the same examples on every run, so that a red test is red for
+# everybody. `make search` looks for new ones; what it finds becomes an explicit example.
+# No deadlines: the time of one example says nothing on a shared machine.
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile(
+    "search", derandomize=False, deadline=None, max_examples=20_000, print_blob=True
+)
+settings.load_profile("ci")
+
+LEAK_GRACE = 1.0
+"""Seconds that closing transports and cancelled tasks get to finish after a test."""
+
+_call_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember a failed test: what it left behind is a consequence, not a second failure."""
+    report = yield
+    if report.failed:
+        item.stash[_call_failed] = True
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _no_leaks(request: pytest.FixtureRequest) -> None:
+    """Put the leak watch around every async test, below all its other fixtures.
+
+    Synchronous tests do not pay for an event loop.
+    """
+    if is_async_test(request.node):
+        request.getfixturevalue("_leak_watch")
+
+
+@pytest.fixture
+async def _leak_watch(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Fail the test if tasks or sockets are there at its end that were not there before.
+
+    Runs in the test's own event loop, and is taken down after all other fixtures of the test.
+    """
+    tasks_before = asyncio.all_tasks()
+    sockets_before = open_sockets()
+    yield
+    if request.node.stash.get(_call_failed, False):
+        return
+    this = asyncio.current_task()
+    deadline = time.monotonic() + LEAK_GRACE
+    pause = 0.0
+    while True:
+        tasks = {task for task in asyncio.all_tasks() - tasks_before if task is not this}
+        sockets = open_sockets() - sockets_before
+        if not tasks and not sockets:
+            return
+        if time.monotonic() >= deadline:
+            break
+        # The first rounds only let the loop turn; most leftovers are gone after one or two.
+        await asyncio.sleep(pause)
+        pause = min(0.05, pause + 0.002)
+    leaks = [f"task {describe_task(task)}" for task in tasks]
+    leaks += [f"socket {describe_socket(descriptor)}" for descriptor, _, _ in sorted(sockets)]
+    pytest.fail("the test leaked:\n  " + "\n  ".join(sorted(leaks)), pytrace=False)
+
+
+def open_sockets() -> set[tuple[int, int, int]]:
+    """The sockets of this process as (descriptor, device, inode).
+
+    With the inode, a descriptor number that was closed and taken again is not mistaken for the old
+    one.
+    """
+    found = set()
+    for entry in Path("/dev/fd").iterdir():
+        descriptor = int(entry.name)
+        try:
+            status = os.fstat(descriptor)
+        except OSError:  # the descriptor of the listing itself
+            continue
+        if stat.S_ISSOCK(status.st_mode):
+            found.add((descriptor, status.st_dev, status.st_ino))
+    return found
+
+
+def describe_task(task: "asyncio.Task[object]") -> str:
+    """Name, coroutine and the line where it waits."""
+    frames = task.get_stack(limit=1)
+    place = f" at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""
+    return f"{task.get_name()} ({getattr(task.get_coro(), '__qualname__', '?')}){place}"
+
+
+def describe_socket(descriptor: int) -> str:
+    """Both ends of a socket, as far as it has them."""
+    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+        here = duplicate.getsockname()
+        try:
+            there = f"connected to {duplicate.getpeername()!r}"
+        except OSError:
+            there = "not connected"
+    return f"fd {descriptor} {here!r} {there}"
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on right now.
+
+    Prefer port 0 and asking the server for what it got; this is for programs that must be told.
+    """
+    return _free_ports(1)[0]
+
+
+@pytest.fixture
+def free_ports() -> Callable[[int], list[int]]:
+    """``free_ports(n)``: as many different ports, like :func:`free_port`."""
+    return _free_ports
+
+
+def _free_ports(count: int) -> list[int]:
+    """Held open together while they are chosen, so that they differ."""
+    holders = [socket.socket() for _ in range(count)]
+    try:
+        for holder in holders:
+            holder.bind(("127.0.0.1", 0))
+        return [holder.getsockname()[1] for holder in holders]
+    finally:
+        for holder in holders:
+            holder.close()

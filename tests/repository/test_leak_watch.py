@@ -1,0 +1,143 @@
+"""The leak watch of ``tests/conftest.py`` must itself be trusted: what it catches, what it allows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
+
+SETTINGS = """
+[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
+
+CLEAN = """
+import asyncio
+import socket
+
+import pytest
+from hypothesis import given, strategies as st
+
+
+async def echo(reader, writer):
+    writer.write(await reader.readline())
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.fixture
+async def server():
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()
+
+
+async def test_server_of_a_fixture_is_not_a_leak(server):
+    reader, writer = await asyncio.open_connection(*server)
+    writer.write(b"hello\\n")
+    assert await reader.readline() == b"hello\\n"
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_task_that_is_about_to_end_gets_its_grace():
+    asyncio.get_running_loop().kept = asyncio.create_task(asyncio.sleep(0.05))
+
+
+async def test_transport_that_is_closing_gets_its_grace(server):
+    _, writer = await asyncio.open_connection(*server)
+    writer.close()
+
+
+kept = []
+
+
+def test_sync_tests_are_not_watched():
+    kept.append(socket.socketpair())
+
+
+async def test_sockets_from_before_do_not_count():
+    pass
+
+
+def test_close_what_was_kept():
+    for one in kept.pop():
+        one.close()
+
+
+@given(st.integers())
+async def test_property(number):
+    assert number == number
+
+
+def test_ports(free_port, free_ports):
+    ports = free_ports(3)
+    assert len(set(ports)) == 3
+    assert 0 < free_port < 65536
+"""
+
+LEAKING = """
+import asyncio
+import socket
+
+kept = []
+
+
+async def forever():
+    await asyncio.Event().wait()
+
+
+async def test_task():
+    kept.append(asyncio.create_task(forever(), name="the-forgotten"))
+
+
+async def test_listener():
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    kept.append(server)
+
+
+async def test_plain_socket():
+    kept.append(socket.socketpair())
+
+
+async def test_reused_descriptor():
+    old = kept[-1][0]
+    number = old.fileno()
+    old.close()
+    kept.append(socket.socket())
+    assert kept[-1].fileno() == number
+
+
+async def test_failing_test_is_told_once():
+    kept.append(asyncio.create_task(forever()))
+    raise AssertionError("the real reason")
+"""
+
+
+def test_allows_what_ends_in_time(pytester: pytest.Pytester) -> None:
+    result = run(pytester, CLEAN)
+    result.assert_outcomes(passed=8)
+    assert result.ret == 0
+
+
+def test_fails_what_leaks(pytester: pytest.Pytester) -> None:
+    result = run(pytester, LEAKING)
+    # Four bodies pass and their teardown is the error; the fifth fails by itself, without an error.
+    result.assert_outcomes(passed=4, errors=4, failed=1)
+    output = result.stdout.str()
+    assert re.search(r"task the-forgotten \(forever\) at .*:\d+", output)
+    assert re.search(r"socket fd \d+ \('127\.0\.0\.1', \d+\) not connected", output)
+    assert len(re.findall(r"^the test leaked:$", output, re.MULTILINE)) == 4
+    assert "the real reason" in output
+
+
+def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
+    """Run tests in a process of their own, whose descriptors are theirs alone."""
+    pytester.makeini(SETTINGS)
+    pytester.makeconftest(CONFTEST.read_text().replace("LEAK_GRACE = 1.0", "LEAK_GRACE = 0.2"))
+    pytester.makepyfile(source)
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-o", "addopts=")
