@@ -1,0 +1,243 @@
+"""One connection to an engine: writes a request, reads the answer, and is idle in between."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from steersman.clock import Clock
+from steersman_proxy.exchange.messages import Failure
+from steersman_proxy.http.attempt import Attempt
+from steersman_proxy.http.failure import AttemptFailed
+from steersman_proxy.http.framing import InvalidAnswer
+from steersman_proxy.http.timer import MovingDeadline
+
+READ_SIZE = 64 * 1024
+"""At most so many bytes are read at a time; size of the buffer that a pool's connections share."""
+
+MAX_BUFFERED = 256 * 1024
+"""An answer's bytes that nobody has taken yet; reading stops before a read could exceed it."""
+
+# A host that vanished without a word is noticed after about a minute, rather than when the answer
+# is overdue after half an hour.
+_KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Serves one :class:`Attempt` at a time.
+
+    ``scratch`` is where reads land; connections of one event loop may share it, because it is
+    parsed before the next read. ``released`` is called when an answer ended and the connection can
+    serve again, ``lost`` once when the connection is gone.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock,
+        scratch: memoryview,
+        idle_limit: float,
+        released: Callable[["Connection"], None],
+        lost: Callable[["Connection"], None],
+    ) -> None:
+        self._scratch = scratch
+        self._idle_limit = idle_limit
+        self._released = released
+        self._lost = lost
+        self._clock = clock
+        self._deadline = MovingDeadline(loop, clock=clock, expired=self._expired)
+        self._transport: asyncio.Transport | None = None
+        self._attempt: Attempt | None = None
+        self._write_paused = False
+        self._read_paused = False
+        self._idle_since = clock.now()
+
+    # --- Called by the pool ---
+
+    @property
+    def open(self) -> bool:
+        """Whether neither end has closed it yet, as far as is known."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def usable(self) -> bool:
+        """Whether an idle connection may still be used: open, and not idle for too long."""
+        return self.open and self._clock.now() - self._idle_since < self._idle_limit
+
+    def start(self, attempt: Attempt) -> None:
+        """Write the request and read its answer into ``attempt``."""
+        assert self._attempt is None
+        self._attempt = attempt
+        attempt.drop = self.abort
+        if self.open:
+            self._write()
+        else:
+            self._close_attempt(None)
+
+    def abort(self) -> None:
+        """Close at once; what was not written is thrown away. The attempt, if any, fails."""
+        self._give_up(Failure.INCOMPLETE, "the answer was given up")
+
+    # --- Called by the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._close_attempt(exc)
+        self._deadline.cancel()
+        self._transport = None
+        self._lost(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the transport's interface)
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            # An engine that speaks without being asked; the bytes would pass for the next answer.
+            self.abort()
+            return
+        framing = attempt.framing
+        try:
+            framing.feed(self._scratch[:nbytes])
+        except InvalidAnswer as error:
+            self._give_up(Failure.PROTOCOL, str(error))
+            return
+        if framing.complete:
+            self._finish(attempt)
+        elif framing.head_done:
+            if attempt.unwritten is not None and framing.status >= 300:
+                # Answered early, and not with what was asked for: the rest is not wanted.
+                attempt.unwritten = iter(())
+            if framing.size > MAX_BUFFERED - READ_SIZE:
+                self._pause(attempt)
+            else:
+                self._deadline.set(attempt.timeouts.stream_idle)
+        attempt.wake()
+
+    def eof_received(self) -> None:
+        # Returning nothing closes the transport; an engine has no business half-closing.
+        self._close_attempt(None)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self._attempt is not None and self._attempt.unwritten is not None:
+            self._write()
+
+    # --- States ---
+
+    def _write(self) -> None:
+        """Hand over what the transport takes now; :meth:`resume_writing` goes on."""
+        attempt, transport = self._attempt, self._transport
+        assert attempt is not None
+        assert transport is not None
+        if not attempt.framing.head_done:
+            # Counts from the last moment at which the engine took something.
+            self._deadline.set(attempt.timeouts.answer_head)
+        while attempt.unwritten is not None and not self._write_paused:
+            piece = next(attempt.unwritten, None)
+            if piece is None:
+                attempt.unwritten = None
+            elif transport.is_closing():
+                return
+            else:
+                transport.write(piece)
+
+    def _pause(self, attempt: Attempt) -> None:
+        """Stop reading until the reader has emptied the attempt; the engine is not to blame."""
+        assert self._transport is not None
+        if not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+            self._deadline.clear()
+            attempt.resume = self._resume
+
+    def _resume(self) -> None:
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.resume = None
+            self._deadline.set(attempt.timeouts.stream_idle)
+        self._read_paused = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def _finish(self, attempt: Attempt) -> None:
+        """The answer is whole. Keep the connection only if both ends are surely done with it."""
+        transport = self._transport
+        assert transport is not None
+        written = attempt.unwritten is None and transport.get_write_buffer_size() == 0
+        self._attempt = None
+        attempt.drop = attempt.resume = attempt.unwritten = None
+        framing = attempt.framing
+        if written and framing.keep_alive and not framing.surplus and not transport.is_closing():
+            if self._read_paused:
+                self._resume()
+            self._idle_since = self._clock.now()
+            self._deadline.set(self._idle_limit)
+            self._released(self)
+        else:
+            self.abort()
+
+    def _close_attempt(self, error: Exception | None) -> None:
+        """The engine's end is closed: in an orderly way, or with ``error``."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        framing = attempt.framing
+        if error is None and framing.head_done and framing.eof():
+            self._finish(attempt)
+            attempt.wake()
+            return
+        how = "closed the connection" if error is None else f"broke the connection ({error})"
+        if framing.begun:
+            self._give_up(Failure.INCOMPLETE, f"the engine {how} before its answer was whole")
+        else:
+            self._give_up(
+                Failure.CLOSED_BEFORE_ANSWER,
+                f"the engine {how} without an answer",
+                # A reset: the engine had closed, or died with the request unread.
+                discarded=isinstance(error, (ConnectionResetError, BrokenPipeError)),
+            )
+
+    def _expired(self) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            self.abort()
+            return
+        timeouts = attempt.timeouts
+        if attempt.framing.head_done:
+            self._give_up(
+                Failure.IDLE_TIMEOUT,
+                f"the engine sent nothing of its answer's body for {timeouts.stream_idle:g} s",
+            )
+        elif attempt.unwritten is not None:
+            self._give_up(
+                Failure.HEAD_TIMEOUT,
+                f"the engine took nothing of the request for {timeouts.answer_head:g} s",
+            )
+        else:
+            self._give_up(
+                Failure.HEAD_TIMEOUT,
+                f"the engine sent no head of an answer for {timeouts.answer_head:g} s",
+            )
+
+    def _give_up(self, failure: Failure, detail: str, *, discarded: bool = False) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.failure = AttemptFailed(failure, detail, discarded=discarded)
+            attempt.drop = attempt.resume = attempt.unwritten = None
+            attempt.wake()
+        self._deadline.cancel()
+        if self._transport is not None:
+            self._transport.abort()

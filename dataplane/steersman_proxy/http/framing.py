@@ -1,0 +1,208 @@
+"""De-framing of one HTTP/1 answer, without I/O.
+
+httptools (llhttp, strict) finds where things end. What it leaves to its caller is decided here:
+which framing is believed at all, which answers have no body, and what counts as surplus.
+"""
+
+from enum import Enum, auto
+
+from httptools import HttpParserError, HttpResponseParser
+
+from steersman_proxy.exchange.messages import Header
+from steersman_proxy.http.headers import connection_tokens
+
+
+class InvalidAnswer(Exception):
+    """What came is not an HTTP/1 answer, or one whose end two readers could see differently."""
+
+
+class _Body(Enum):
+    NONE = auto()
+    LENGTH = auto()
+    CHUNKED = auto()
+    UNTIL_EOF = auto()
+
+
+class AnswerFraming:
+    """Takes the bytes of a connection and gives the head and the body of one final answer.
+
+    Interim answers (1xx) are skipped. Body bytes collect in :attr:`parts` until they are taken;
+    they are as the engine sent them, without chunk framing and still in their content encoding.
+    One instance serves one answer.
+    """
+
+    __slots__ = (
+        "_body",
+        "_fed",
+        "_max_head_bytes",
+        "_method",
+        "_parser",
+        "complete",
+        "content_length",
+        "head_done",
+        "headers",
+        "keep_alive",
+        "parts",
+        "reason",
+        "size",
+        "status",
+        "surplus",
+    )
+
+    def __init__(self, *, method: str, max_head_bytes: int) -> None:
+        self._method = method
+        self._max_head_bytes = max_head_bytes
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._fed = 0
+        self._body = _Body.NONE
+        self.status = 0
+        self.reason = b""
+        self.headers: list[Header] = []
+        self.content_length: int | None = None
+        """Bytes of the body, if the head tells. After HEAD and in a 304: of the body that is not here."""
+        self.head_done = False
+        """Whether the head of the final answer is known."""
+        self.complete = False
+        """Whether the answer came to its proper end."""
+        self.keep_alive = False
+        """Whether the engine keeps the connection open after this answer."""
+        self.surplus = False
+        """Whether something came after the end; the connection is then of no further use."""
+        self.parts: list[bytes] = []
+        self.size = 0
+        """Bytes in :attr:`parts`."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether any byte came, be it of an interim answer."""
+        return self._fed > 0
+
+    def feed(self, data: memoryview) -> None:
+        """Take what the connection gave. Raises :class:`InvalidAnswer`; the instance is then done."""
+        if self._parser is None:
+            self.surplus = True
+            return
+        if self._fed == 0 and data[0] not in b"H\r\n":
+            # The parser would also take RTSP and ICE.
+            raise InvalidAnswer("the answer does not begin with HTTP/")
+        self._fed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            self._parser = None
+            if self.complete:
+                self.surplus = True
+                return
+            # An error raised in one of the callbacks below comes wrapped.
+            inner = error.__context__
+            if isinstance(inner, InvalidAnswer):
+                raise inner from None
+            raise InvalidAnswer(f"the answer is not HTTP: {error}") from None
+        if self.complete:
+            # The parser refers back to us; without this, every answer would wait for the collector.
+            self._parser = None
+        elif not self.head_done and self._fed > self._max_head_bytes:
+            self._refuse_long_head()
+
+    def eof(self) -> bool:
+        """The connection ended in an orderly way. Returns whether the answer is whole by that."""
+        if self._body is _Body.UNTIL_EOF and not self.complete:
+            self.complete = True
+        self._parser = None
+        return self.complete
+
+    def take(self) -> bytes:
+        """All body bytes that have come and were not taken yet, in one piece."""
+        parts = self.parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.parts = []
+        self.size = 0
+        return data
+
+    # --- Called by the parser ---
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.surplus = True
+        self.reason = b""
+        self.headers = []
+
+    def on_status(self, status: bytes) -> None:
+        self.reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # After the head these are trailers, which end with the framing that carried them.
+        if not self.head_done:
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.complete:
+            return
+        parser = self._parser
+        assert parser is not None
+        status = parser.get_status_code()
+        version = parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise InvalidAnswer(f"the answer is HTTP/{version}, not HTTP/1.1")
+        if sum(len(name) + len(value) + 4 for name, value in self.headers) > self._max_head_bytes:
+            self._refuse_long_head()
+        if status < 200:
+            if status < 100 or status == 101:
+                raise InvalidAnswer(f"the answer has status {status}, which was not asked for")
+            return
+        self.status = status
+        self._frame(version)
+        self.head_done = True
+        if self._body is _Body.NONE:
+            self.complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if self.complete:
+            # A body after HEAD or 204; nothing that follows can be trusted.
+            self.surplus = True
+        elif not self.head_done:
+            raise InvalidAnswer("an interim answer has a body")
+        else:
+            self.parts.append(data)
+            self.size += len(data)
+
+    def on_message_complete(self) -> None:
+        if self.head_done:
+            self.complete = True
+
+    # --- Decisions ---
+
+    def _frame(self, version: str) -> None:
+        """Find how the body ends. The parser has refused a length together with an encoding."""
+        encodings: list[bytes] = []
+        for name, value in self.headers:
+            size = len(name)
+            if size == 14 and name.lower() == b"content-length":
+                self.content_length = int(value)
+            elif size == 17 and name.lower() == b"transfer-encoding":
+                encodings.append(value.strip().lower())
+        if encodings not in ([], [b"chunked"]):
+            # We could pass the coding on neither as it came (it is hop-by-hop) nor decoded.
+            raise InvalidAnswer("the answer has a transfer encoding other than chunked")
+        self._body = self._body_kind(chunked=bool(encodings))
+        if self._body is _Body.NONE and self._method != "HEAD" and self.status != 304:
+            self.content_length = 0
+        tokens = connection_tokens(self.headers)
+        if version == "1.1":
+            self.keep_alive = b"close" not in tokens
+        else:
+            self.keep_alive = b"keep-alive" in tokens and b"close" not in tokens and not encodings
+        if self._body is _Body.UNTIL_EOF:
+            self.keep_alive = False
+
+    def _body_kind(self, *, chunked: bool) -> _Body:
+        if self._method == "HEAD" or self.status in (204, 304):
+            return _Body.NONE
+        if chunked:
+            return _Body.CHUNKED
+        if self.content_length is None:
+            return _Body.UNTIL_EOF
+        return _Body.LENGTH if self.content_length else _Body.NONE
+
+    def _refuse_long_head(self) -> None:
+        raise InvalidAnswer(f"the head of the answer is over {self._max_head_bytes} bytes")

@@ -1,0 +1,230 @@
+"""The client side of the proxy: sends a request to an engine and reads its answer.
+
+Never follows redirects, never decompresses, never retries but in one case: a *reused* connection
+that the engine closed before any byte of the answer. Engines close idle connections (after 5 s,
+most of them), and that may cross with our request.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from steersman.clock import Clock
+from steersman.settings import Timeouts
+from steersman_proxy.exchange.messages import Failure, Header
+from steersman_proxy.http.attempt import Attempt
+from steersman_proxy.http.connection import READ_SIZE, Connection
+from steersman_proxy.http.endpoint import Endpoint, base_url
+from steersman_proxy.http.failure import AttemptFailed
+from steersman_proxy.http.framing import AnswerFraming
+from steersman_proxy.http.pool import IdleConnections
+from steersman_proxy.http.request import pieces, request_head
+
+__all__ = ["Answer", "AttemptFailed", "UpstreamPool"]
+
+
+class Answer:
+    """An engine's answer whose body is still coming. Read it to its end, or :meth:`abort` it.
+
+    An answer that is dropped is aborted, so that its engine stops working for nobody.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        framing = attempt.framing
+        self.status: int = framing.status
+        self.reason: bytes = framing.reason
+        self.headers: list[Header] = framing.headers
+        """As they came, hop-by-hop ones included."""
+        self.content_length: int | None = framing.content_length
+        """Bytes of the body, if the head tells. After HEAD and in a 304: of the body that is not
+        here."""
+
+    async def read(self) -> bytes | None:
+        """The next part of the body, ``None`` at its proper end; one reader at a time.
+
+        The part is without chunk framing and in its content encoding. Parts that came while nobody
+        read are joined. Raises :class:`AttemptFailed` if the end is not proper, after all that came.
+        """
+        return await self._attempt.read()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole answer is here, though perhaps not read yet."""
+        return self._attempt.framing.complete
+
+    def abort(self) -> None:
+        """Close the connection now, unless the answer is whole; the engine sees that. Idempotent."""
+        self._attempt.close()
+
+    def __del__(self) -> None:
+        # The event loop may be gone already, and its sockets with it.
+        with suppress(RuntimeError):
+            self.abort()
+
+
+class UpstreamPool:
+    """All connections to engines of one event loop.
+
+    ``idle_limit`` is in seconds and below the engines' own. ``max_head_bytes`` bounds the head of an
+    answer. ``tls`` replaces the default context of ``https`` engines.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        idle_limit: float = 4.0,
+        max_idle_per_engine: int = 1024,
+        max_head_bytes: int = 65536,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._clock = clock
+        self._idle_limit = idle_limit
+        self._max_head_bytes = max_head_bytes
+        self._tls = tls
+        self._scratch = memoryview(bytearray(READ_SIZE))
+        self._idle = IdleConnections(max_per_endpoint=max_idle_per_engine)
+        self._connections: set[Connection] = set()
+        self._closing = False
+        self._all_lost: asyncio.Future[None] | None = None
+
+    async def exchange(
+        self,
+        url: str,
+        *,
+        method: str,
+        target: str,
+        headers: Sequence[Header],
+        body: Sequence[bytes],
+        timeouts: Timeouts,
+    ) -> Answer:
+        """Send a request to the engine at ``url``; returns when the head of its answer is here.
+
+        ``headers`` go out as they are (see :func:`~steersman_proxy.http.headers.request_headers`).
+        Raises :class:`AttemptFailed`, or ``ValueError`` for what cannot be sent to anybody. Cancelling
+        closes the connection.
+        """
+        base = base_url(url)
+        head = request_head(method=method, target=base.path + target, headers=headers)
+        request = _Request(base.endpoint, method, head, body, timeouts)
+        connection = self._idle.take(base.endpoint)
+        if connection is None:
+            return await self._send(request, await self._connect(request))
+        try:
+            return await self._send(request, connection)
+        except AttemptFailed as error:
+            if error.failure is not Failure.CLOSED_BEFORE_ANSWER:
+                raise
+            first = error
+        return await self._send_again(request, first)
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are gone; answers still read then fail."""
+        self._closing = True
+        self._idle.close()
+        for connection in tuple(self._connections):
+            connection.abort()
+        if self._connections:
+            self._all_lost = asyncio.get_running_loop().create_future()
+            await self._all_lost
+
+    def idle(self, url: str) -> int:
+        """How many connections to the engine are idle."""
+        return self._idle.count(base_url(url).endpoint)
+
+    @property
+    def open(self) -> int:
+        """How many connections there are, idle or not."""
+        return len(self._connections)
+
+    async def _send(self, request: "_Request", connection: Connection) -> Answer:
+        framing = AnswerFraming(method=request.method, max_head_bytes=self._max_head_bytes)
+        attempt = Attempt(
+            framing=framing,
+            unwritten=pieces(request.head, request.body),
+            timeouts=request.timeouts,
+        )
+        try:
+            connection.start(attempt)
+            await attempt.head()
+        except BaseException:
+            attempt.close()
+            raise
+        return Answer(attempt)
+
+    async def _send_again(self, request: "_Request", first: AttemptFailed) -> Answer:
+        """On a fresh connection: a second idle one could be closed just as well."""
+        try:
+            connection = await self._connect(request)
+        except AttemptFailed as error:
+            if first.discarded:
+                raise
+            # The engine may have died of the very request; another one must not get it.
+            detail = f"{first}; then it could not be reached again: {error}"
+            raise AttemptFailed(first.failure, detail) from None
+        return await self._send(request, connection)
+
+    async def _connect(self, request: "_Request") -> Connection:
+        self._check_open()
+        endpoint = request.endpoint
+        loop = asyncio.get_running_loop()
+        connection = Connection(
+            loop,
+            clock=self._clock,
+            scratch=self._scratch,
+            idle_limit=self._idle_limit,
+            released=partial(self._idle.put, endpoint),
+            lost=partial(self._lost, endpoint),
+        )
+        seconds = request.timeouts.connect
+        try:
+            async with asyncio.timeout(seconds):
+                await loop.create_connection(
+                    lambda: connection, endpoint.host, endpoint.port, ssl=self._context(endpoint)
+                )
+            self._check_open()
+        except TimeoutError:
+            connection.abort()
+            detail = f"no connection came about within {seconds:g} s"
+            raise AttemptFailed(Failure.CONNECT_TIMEOUT, detail) from None
+        except OSError as error:
+            connection.abort()
+            detail = f"no connection came about: {error}"
+            raise AttemptFailed(Failure.CONNECT_REFUSED, detail) from None
+        except BaseException:
+            connection.abort()
+            raise
+        if connection.open:
+            self._connections.add(connection)
+        return connection
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise AttemptFailed(Failure.CONNECT_REFUSED, "the proxy is shutting down")
+
+    def _context(self, endpoint: Endpoint) -> ssl.SSLContext | None:
+        if endpoint.scheme != "https":
+            return None
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    def _lost(self, endpoint: Endpoint, connection: Connection) -> None:
+        self._idle.discard(endpoint, connection)
+        self._connections.discard(connection)
+        if not self._connections and self._all_lost is not None and not self._all_lost.done():
+            self._all_lost.set_result(None)
+
+
+class _Request(NamedTuple):
+    """What :meth:`UpstreamPool.exchange` was asked for; can be sent any number of times."""
+
+    endpoint: Endpoint
+    method: str
+    head: bytes
+    body: Sequence[bytes]
+    timeouts: Timeouts
