@@ -82,7 +82,9 @@ class InvalidVersionPolicy(RequestError):
 
     def __init__(self, text: str) -> None:
         shown = ascii(text[:160])
-        super().__init__(f"{shown} is not a version policy; {self.remedy[0].lower()}{self.remedy[1:]}")
+        super().__init__(
+            f"{shown} is not a version policy; {self.remedy[0].lower()}{self.remedy[1:]}"
+        )
 
 
 class InvalidRequest(RequestError):
@@ -106,7 +108,9 @@ class ModelRequired(RequestError):
 
     code = "model_required"
     status = 400
-    remedy = "Name a `model` in the body or a pool in x-steersman-pool, or mark one pool as default."
+    remedy = (
+        "Name a `model` in the body or a pool in x-steersman-pool, or mark one pool as default."
+    )
 
 
 class Unauthorized(RequestError):
@@ -181,7 +185,9 @@ class TargetUnavailable(NoAvailableEngine):
     """The engine that ``x-smg-target-worker`` names is unknown or may not take the request."""
 
     code = "target_unavailable"
-    remedy = "Name an eligible engine by id or URL, or leave the header out. No other engine is tried."
+    remedy = (
+        "Name an eligible engine by id or URL, or leave the header out. No other engine is tried."
+    )
 
 
 class HoldTimeout(NoAvailableEngine):

@@ -1,0 +1,132 @@
+"""The engine's answer on its way to the client: held back or passed on, read along, stamped."""
+
+from steersman.versions import VersionOrder
+from steersman_proxy.exchange.context import Context
+from steersman_proxy.exchange.messages import (
+    Collect,
+    Finish,
+    HeadEdit,
+    Header,
+    Relay,
+    RequestHead,
+    StartAnswer,
+)
+from steersman_proxy.exchange.routes import Route
+from steersman_proxy.routing.request import Selected
+from steersman_proxy.stamping.reports import Report
+from steersman_proxy.stamping.stamps import Stamper, worker_only
+
+
+class Answer:
+    """One answer of one engine.
+
+    A JSON answer that may report its version is *collected* up to a cap, so that the engine's own
+    report gets into the head; all others are passed on as they come.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        request: RequestHead,
+        route: Route,
+        selected: Selected,
+        order: VersionOrder,
+        own_headers: tuple[Header, ...],
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._route = route
+        self._selected = selected
+        self._own_headers = own_headers
+        self._held: list[bytes] | None = None
+        self._read_stream = False
+        self._rl = context.settings.rl_enabled
+        self._stamper = Stamper(
+            url=selected.engine.url, version=selected.version if self._rl else None, order=order
+        )
+        self.streaming = False
+        self.size = 0
+
+    @property
+    def version(self) -> str | None:
+        """What the answer is stamped with, corrected by what was seen later."""
+        return self._stamper.version
+
+    @property
+    def mixed(self) -> bool:
+        """Whether more than one version made the answer, as far as is known."""
+        return self._stamper.mixed
+
+    @property
+    def collecting(self) -> bool:
+        """Whether nothing has been passed on yet."""
+        return self._held is not None
+
+    def head(self, headers: list[Header]) -> StartAnswer | Collect:
+        """The engine's head has come."""
+        kind, length, encoded = b"", None, False
+        for name, value in headers:
+            match name.lower():
+                case b"content-type":
+                    kind = value.lower()
+                case b"content-length":
+                    length = int(value) if value.strip().isdigit() else None
+                case b"content-encoding":
+                    # Encoded bytes are passed on as they are and not read.
+                    encoded = value.strip().lower() not in (b"", b"identity")
+        self.streaming = kind.lstrip().startswith(b"text/event-stream")
+        self._read_stream = (
+            self._rl and self.streaming and not encoded and self._route.reports_in_stream
+        )
+        cap = self._context.settings.buffered_answer_cap
+        if (
+            self._rl
+            and self._route.reports_version
+            and b"json" in kind
+            and not encoded
+            and (length is None or length <= cap)
+        ):
+            self._held = []
+            return Collect()
+        return StartAnswer(self._edit())
+
+    def data(self, data: bytes) -> StartAnswer | Relay | Collect:
+        """A part of the body has come."""
+        self.size += len(data)
+        if self._held is not None:
+            self._held.append(data)
+            if self.size <= self._context.settings.buffered_answer_cap:
+                return Collect()
+            held, self._held = self._held, None
+            return StartAnswer(self._edit(), held)
+        if self._read_stream:
+            parts, news = self._stamper.read_stream(data, narrate=self._route.narrates)
+            for report in news:
+                self._observe(report)
+            return Relay(parts)
+        return Relay([data])
+
+    def end(self) -> StartAnswer | Finish:
+        """The body is whole."""
+        if self._held is None:
+            return Finish()
+        held, self._held = self._held, None
+        body = held[0] if len(held) == 1 else b"".join(held)
+        self._observe(self._stamper.read_body(body, at_end=self._selected.engine.version))
+        return StartAnswer(self._edit(), held, end=True)
+
+    def _edit(self) -> HeadEdit:
+        edit = self._stamper.edit() if self._rl else worker_only(self._selected.engine.url)
+        add, remove = (*edit.add, *self._own_headers), edit.remove
+        remove |= {name for name, _ in self._own_headers}
+        if self._rl or self._context.cors.enabled:
+            cors = self._context.cors.edit(self._request)
+            add, remove = (*add, *cors.add), remove | cors.remove
+        return HeadEdit(remove=remove, add=add)
+
+    def _observe(self, report: Report) -> None:
+        """Let the engine's own report correct the table, unless the table has moved on meanwhile."""
+        engine = self._selected.engine
+        if report.versions and engine.version == self._selected.version:
+            self._context.fleet.observe(engine, report.current, seen_default=report.unversioned)

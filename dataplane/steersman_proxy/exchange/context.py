@@ -1,0 +1,35 @@
+"""What all exchanges of a process share."""
+
+from collections.abc import Callable
+
+from steersman.clock import Clock
+from steersman_proxy.exchange.access import KeyRing
+from steersman_proxy.exchange.cors import Cors
+from steersman_proxy.exchange.observer import HealthSink, Observer
+from steersman_proxy.routing.fleet import Fleet
+from steersman_proxy.settings import ProxySettings
+
+
+class Context:
+    """The fleet, the rules and the listeners."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        settings: ProxySettings,
+        observer: Observer,
+        health: HealthSink,
+        clock: Clock,
+        new_request_id: Callable[[], str],
+    ) -> None:
+        self.fleet = fleet
+        self.settings = settings
+        self.observer = observer
+        self.health = health
+        self.clock = clock
+        self.new_request_id = new_request_id
+        self.keys = KeyRing(api_keys=settings.api_keys, admin_key=settings.admin_key)
+        self.cors = Cors(settings.allowed_origins)
+        self.draining = False
+        """Set at the very end of a shutdown, when new requests are turned away."""

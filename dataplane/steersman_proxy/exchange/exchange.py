@@ -1,0 +1,326 @@
+"""The life of one request: head, selection, hold, send, relay, finish.
+
+An adapter calls one method for each thing that happened and carries out the action that comes back:
+
+=================  ===============================================================
+phase              what may be called
+=================  ===============================================================
+``HEAD``           :meth:`Exchange.start`
+``BODY``           :meth:`Exchange.body`, :meth:`Exchange.body_too_large`
+``OWN``            :meth:`Exchange.served`
+``HOLD``           :meth:`Exchange.released`, :meth:`Exchange.hold_failed`
+``SENT``           :meth:`Exchange.answer_head`, :meth:`Exchange.attempt_failed`
+``ANSWER``         :meth:`Exchange.answer_data`, :meth:`Exchange.answer_end`,
+                   :meth:`Exchange.answer_failed`
+any                :meth:`Exchange.close`, in a ``finally``
+=================  ===============================================================
+
+Selection, counting in flight and reading the table happen within one call, without anything in
+between, so that an acknowledged closing of a gate is a fact.
+"""
+
+from enum import Enum
+
+import msgspec
+
+from steersman.errors import BodyTooLarge, RequestError, UpstreamError
+from steersman.versions import VersionOrder
+from steersman_proxy.exchange.admission import Admission, admit
+from steersman_proxy.exchange.answer import Answer
+from steersman_proxy.exchange.context import Context
+from steersman_proxy.exchange.messages import (
+    Action,
+    Collect,
+    Cut,
+    ExchangeRecord,
+    Failure,
+    Finish,
+    HeadEdit,
+    Header,
+    Hold,
+    Outcome,
+    ReadBody,
+    Relay,
+    RequestHead,
+    Respond,
+    Send,
+    Serve,
+    StartAnswer,
+)
+from steersman_proxy.exchange.replies import JSON, failure_error, reply_with
+from steersman_proxy.exchange.routes import Kind
+from steersman_proxy.exchange.targeting import (
+    POOL,
+    TARGET,
+    affinity_key,
+    choose_pool,
+    wants_explanation,
+)
+from steersman_proxy.routing.explain import explain
+from steersman_proxy.routing.request import RouteRequest, Selected, Wait
+from steersman_proxy.routing.view import PoolView
+
+MAX_ATTEMPTS = 3
+"""The first try and at most two more engines (design decision "retry")."""
+
+
+class Phase(Enum):
+    """Where an exchange stands."""
+
+    HEAD = "head"
+    BODY = "body"
+    OWN = "own"
+    HOLD = "hold"
+    SENT = "sent"
+    ANSWER = "answer"
+    DONE = "done"
+
+
+class Exchange:
+    """One request from its head to its last byte."""
+
+    def __init__(self, context: Context, head: RequestHead) -> None:
+        self._context = context
+        self._head = head
+        self._admission = Admission()
+        self._pool: PoolView | None = None
+        self._body: list[bytes] = []
+        self._request: RouteRequest | None = None
+        self._selected: Selected | None = None
+        self._answer: Answer | None = None
+        self._attempts = 0
+        self._started = context.clock.now()
+        self._held_since: float | None = None
+        self._held = 0.0
+        self._first_byte: float | None = None
+        self._status: int | None = None
+        self._error: RequestError | None = None
+        self._outcome = Outcome.CLIENT_GONE
+        self._own_answer_bytes = 0
+        given = head.first(b"x-request-id")
+        mints = not given and context.settings.rl_enabled
+        self._minted = context.new_request_id() if mints else None
+        self.request_id = given or self._minted or "-"
+        self.phase = Phase.HEAD
+
+    # --- the request ------------------------------------------------------------------------------
+
+    def start(self) -> Action:
+        """Judge the head. A preflight is answered without a key: browsers send none."""
+        preflight = self._context.cors.preflight(self._head)
+        if preflight is not None:
+            return self._respond(preflight)
+        self._admission = admission = admit(self._context, self._head)
+        if admission.error is not None:
+            return self._reject(admission.error, *admission.headers, close=admission.close)
+        self.phase = Phase.BODY
+        return ReadBody(self._context.settings.max_body_bytes)
+
+    def body_too_large(self) -> Respond:
+        """More than the limit has come; the rest is not read."""
+        limit = self._context.settings.max_body_bytes
+        error = BodyTooLarge(f"the body is over the limit of {limit} bytes")
+        return self._reject(error, close=True)
+
+    def body(self, chunks: list[bytes]) -> Action:
+        """The whole body has come, in parts as they came."""
+        head, fleet = self._head, self._context.fleet
+        if self._admission.route.kind is Kind.OWN:
+            self.phase = Phase.OWN
+            return Serve(self._admission.route, head.first(POOL), chunks)
+        try:
+            self._pool = choose_pool(fleet.view, head, chunks)
+        except RequestError as error:
+            return self._reject(error)
+        self._body = chunks
+        self._request = RouteRequest(
+            pool=self._pool.name,
+            policy=self._admission.policy,
+            affinity=affinity_key(head),
+            target=head.first(TARGET),
+            body_bytes=sum(map(len, chunks)),
+        )
+        if wants_explanation(head):
+            explanation = msgspec.json.encode(explain(fleet, self._request))
+            return self._respond(Respond(200, (JSON,), explanation))
+        result = self._context.fleet.select(self._request)
+        if isinstance(result, RequestError):
+            return self._unroutable(result)
+        return self._go_on(self._request, result)
+
+    def served(self, status: int, headers: tuple[Header, ...], body: bytes) -> Respond:
+        """A route of our own has its answer."""
+        return self._respond(Respond(status, headers, body))
+
+    # --- selection --------------------------------------------------------------------------------
+
+    def _go_on(self, request: RouteRequest, result: Selected | Wait) -> Action:
+        if isinstance(result, Selected):
+            return self.released(result)
+        self.phase = Phase.HOLD
+        self._held_since = self._context.clock.now()
+        return Hold(request, result)
+
+    def released(self, selected: Selected) -> Send:
+        """An engine was chosen and counted, at once or after waiting."""
+        self._leave_hold()
+        self._selected = selected
+        self._attempts += 1
+        self.phase = Phase.SENT
+        engine, context = selected.engine, self._context
+        # Selected in this very turn of the loop, so that the engine stands in the pool of the table.
+        assert engine.pool is not None and self._request is not None
+        self._pool = pool = engine.pool
+        policy = self._request.policy or pool.settings.version_policy
+        context.observer.selected(engine, pool.eligible(self._request.role, policy).filtered)
+        if self._minted is not None and self._attempts > 1:
+            # A fresh id for each engine: some crash on, or refuse, an id that they have seen.
+            self.request_id = f"{self._minted}-{self._attempts}"
+        self._answer = Answer(
+            context,
+            request=self._head,
+            route=self._admission.route,
+            selected=selected,
+            order=VersionOrder(pool.row.ordinals),
+            own_headers=self._own_headers(),
+        )
+        return Send(engine, self._request_edit(pool.name), self._body, pool.settings.timeouts)
+
+    def hold_failed(self, error: RequestError) -> Respond:
+        """The wait ended without an engine."""
+        self._leave_hold()
+        return self._unroutable(error)
+
+    def _leave_hold(self) -> None:
+        if self._held_since is not None:
+            self._held += self._context.clock.now() - self._held_since
+            self._held_since = None
+
+    def _unroutable(self, error: RequestError) -> Respond:
+        self._context.observer.unroutable(getattr(error, "reasons", {}))
+        return self._reject(error)
+
+    def _request_edit(self, pool: str) -> HeadEdit:
+        remove, add = self._admission.consumed, self._own_headers()
+        key = self._context.settings.engine_keys.get(pool)
+        if key is not None:
+            remove |= {b"authorization"}
+            add = (*add, (b"Authorization", b"Bearer " + key.encode()))
+        return HeadEdit(remove=remove, add=add)
+
+    def _own_headers(self) -> tuple[Header, ...]:
+        return ((b"x-request-id", self.request_id.encode()),) if self._minted is not None else ()
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    def attempt_failed(self, failure: Failure, detail: str = "") -> Action:
+        """The engine gave no head. Another one is tried only if it surely got no request."""
+        selected, request = self._selected, self._request
+        assert selected is not None and request is not None, "nothing was sent"
+        selected.guard.release()
+        if failure.unsent:
+            self._context.health.connect_failed(selected.engine)
+            if self._attempts < MAX_ATTEMPTS and request.target is None:
+                excluded = request.excluded | {selected.engine.id}
+                self._request = msgspec.structs.replace(request, excluded=excluded)
+                result = self._context.fleet.select(self._request)
+                if not isinstance(result, RequestError):
+                    return self._go_on(self._request, result)
+        return self._upstream_error(failure_error(failure, engine=selected.engine, detail=detail))
+
+    def answer_head(self, status: int, headers: list[Header]) -> StartAnswer | Collect:
+        """The engine's head has come."""
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        self._context.health.reached(self._selected.engine)
+        self.phase = Phase.ANSWER
+        self._status = status
+        return self._answer.head(headers)
+
+    def answer_data(self, data: bytes) -> StartAnswer | Relay | Collect:
+        """A part of the answer's body has come."""
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        if self._first_byte is None:
+            self._first_byte = self._context.clock.now() - self._started
+            if self._answer.streaming:
+                served = self._first_byte - self._held
+                self._context.observer.first_byte(self._selected.engine, served)
+        return self._answer.data(data)
+
+    def answer_end(self) -> StartAnswer | Finish:
+        """The answer is whole."""
+        assert self._answer is not None, "nothing was sent"
+        self._outcome = Outcome.OK
+        return self._answer.end()
+
+    def answer_failed(self, failure: Failure, detail: str = "") -> Respond | Cut:
+        """The engine failed within its answer. A client that has seen nothing of it is told."""
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        error = failure_error(failure, engine=self._selected.engine, detail=detail)
+        if self._answer.collecting:
+            return self._upstream_error(error)
+        self._outcome = Outcome.UPSTREAM_FAILED
+        self._error = error
+        return Cut()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _upstream_error(self, error: UpstreamError) -> Respond:
+        assert self._selected is not None
+        worker = (b"x-smg-routed-worker-id", self._selected.engine.url.encode())
+        respond = self._reject(error, worker)
+        self._outcome = Outcome.UPSTREAM_FAILED
+        return respond
+
+    def _reject(self, error: RequestError, *headers: Header, close: bool = False) -> Respond:
+        self._outcome = Outcome.REJECTED
+        self._error = error
+        return self._respond(reply_with(error, *headers, close=close))
+
+    def _respond(self, respond: Respond) -> Respond:
+        """Complete an answer of our own with what every answer carries."""
+        if self._error is None:
+            self._outcome = Outcome.OK
+        self._status = respond.status
+        self._own_answer_bytes = len(respond.body)
+        cors = () if respond.status == 204 else self._context.cors.edit(self._head).add
+        headers = (*respond.headers, *self._own_headers(), *cors)
+        return msgspec.structs.replace(respond, headers=headers)
+
+    def close(self, *, client_gone: bool = False) -> None:
+        """The exchange is over: count the engine free and write the record. Idempotent."""
+        if self.phase is Phase.DONE:
+            return
+        self.phase = Phase.DONE
+        if self._selected is not None:
+            self._selected.guard.release()
+        self._leave_hold()
+        self._body = []
+        if client_gone:
+            self._outcome = Outcome.CLIENT_GONE
+        self._context.observer.finished(self._record())
+
+    def _record(self) -> ExchangeRecord:
+        engine = self._selected.engine if self._selected is not None else None
+        pool, answer, request = self._pool, self._answer, self._request
+        return ExchangeRecord(
+            request_id=self.request_id,
+            method=self._head.method,
+            route=self._admission.route.path,
+            path=self._head.path,
+            pool=pool.name if pool is not None else None,
+            model=next(iter(pool.row.models), None) if pool is not None else None,
+            engine_id=engine.id if engine is not None else None,
+            engine_url=engine.url if engine is not None else None,
+            weight_version=answer.version if answer is not None else None,
+            status=self._status,
+            outcome=self._outcome,
+            error=self._error,
+            streaming=answer.streaming if answer is not None else False,
+            mixed=answer.mixed if answer is not None else False,
+            duration=self._context.clock.now() - self._started,
+            held=self._held,
+            time_to_first_byte=self._first_byte,
+            request_bytes=request.body_bytes if request is not None else 0,
+            answer_bytes=(answer.size if answer is not None else 0) or self._own_answer_bytes,
+            attempts=self._attempts,
+        )

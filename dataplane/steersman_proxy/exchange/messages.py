@@ -1,0 +1,188 @@
+"""What passes between an exchange and the adapter that drives it.
+
+The exchange returns *actions*; the adapter carries one out and reports what came of it. Heads are
+edited rather than rebuilt: an action names what to take out and what to put in, so that an adapter
+may splice bytes.
+"""
+
+from enum import Enum
+
+import msgspec
+
+from steersman.errors import RequestError
+from steersman.settings import Timeouts
+from steersman_proxy.exchange.routes import Route
+from steersman_proxy.routing.engines import Engine
+from steersman_proxy.routing.request import RouteRequest, Wait
+
+Header = tuple[bytes, bytes]
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """The head of a client's request as it was received."""
+
+    method: str
+    target: str
+    """Path and query, not decoded."""
+    headers: list[Header]
+
+    @property
+    def path(self) -> str:
+        """The target without its query, not decoded."""
+        return self.target.partition("?")[0]
+
+    def first(self, name: bytes) -> str | None:
+        """The value of the first header of that lower-case name, trimmed."""
+        for key, value in self.headers:
+            if key.lower() == name:
+                return value.decode("latin-1").strip()
+        return None
+
+
+class Failure(Enum):
+    """How an attempt at an engine ended badly."""
+
+    CONNECT_REFUSED = "connect_refused"
+    """No connection came about; the request was not sent."""
+    CONNECT_TIMEOUT = "connect_timeout"
+    """No connection came about in time; the request was not sent."""
+    CLOSED_BEFORE_ANSWER = "closed_before_answer"
+    """The engine took the request and closed without a byte of answer."""
+    INCOMPLETE = "incomplete"
+    """The engine closed in the middle of its answer."""
+    PROTOCOL = "protocol"
+    """What the engine sent is not HTTP."""
+    HEAD_TIMEOUT = "head_timeout"
+    """The head of the answer did not come in time."""
+    IDLE_TIMEOUT = "idle_timeout"
+    """The body of the answer stopped coming."""
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the engine surely did not get the request, so that another one may."""
+        return self in (Failure.CONNECT_REFUSED, Failure.CONNECT_TIMEOUT)
+
+
+class HeadEdit(msgspec.Struct, frozen=True):
+    """A change to a head: take out ``remove`` (lower-case names), then append ``add``."""
+
+    remove: frozenset[bytes] = frozenset()
+    add: tuple[Header, ...] = ()
+
+
+class ReadBody(msgspec.Struct, frozen=True):
+    """Read the whole body, at most ``limit`` bytes, then call ``body()``."""
+
+    limit: int
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """Answer a route of our own (after its body was read), then call ``served()``."""
+
+    route: Route
+    pool: str | None
+    body: list[bytes]
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Wait in the hold queue, then call ``released()`` or ``hold_failed()``."""
+
+    request: RouteRequest
+    wait: Wait
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send the client's request to ``engine``, then call ``answer_head()`` or ``attempt_failed()``.
+
+    The adapter takes out the hop-by-hop headers and sets Host and the framing itself.
+    """
+
+    engine: Engine
+    edit: HeadEdit
+    body: list[bytes]
+    timeouts: Timeouts
+
+
+class Respond(msgspec.Struct, frozen=True):
+    """Send a whole answer of our own and finish. ``close`` ends the connection after it."""
+
+    status: int
+    headers: tuple[Header, ...]
+    body: bytes
+    close: bool = False
+
+
+class StartAnswer(msgspec.Struct, frozen=True):
+    """Send the engine's head, edited, then ``body`` (what was held back so far), then go on."""
+
+    edit: HeadEdit
+    body: list[bytes] = []
+    end: bool = False
+    """Whether ``body`` is all of it, so that its length is known and the answer ends here."""
+
+
+class Collect(msgspec.Struct, frozen=True):
+    """Send nothing yet; feed the body to ``answer_data()``."""
+
+
+class Relay(msgspec.Struct, frozen=True):
+    """Pass these bytes of the body on."""
+
+    body: list[bytes]
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """Pass these bytes on, if any, and end the answer properly."""
+
+    body: list[bytes] = []
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Close the client's connection so that its HTTP layer sees a broken answer."""
+
+
+Action = ReadBody | Serve | Hold | Send | Respond
+AnswerAction = StartAnswer | Collect | Relay | Finish | Cut
+
+
+class Outcome(Enum):
+    """How an exchange ended; a bounded label of metrics and logs."""
+
+    OK = "ok"
+    """An engine's answer, or one of our own routes', was passed on whole."""
+    REJECTED = "rejected"
+    """We answered with an error of ours."""
+    UPSTREAM_FAILED = "upstream_failed"
+    """An engine failed; the client got a 502 or 504, or a broken answer."""
+    CLIENT_GONE = "client_gone"
+    """The client left before the end."""
+
+
+class ExchangeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a finished exchange; metrics and the access log are made from it."""
+
+    request_id: str
+    method: str
+    route: str
+    """The route's template, never the client's text."""
+    path: str
+    pool: str | None
+    model: str | None
+    """The listed model of the pool; ``None`` if no pool was found."""
+    engine_id: str | None
+    engine_url: str | None
+    weight_version: str | None
+    """What the answer was stamped with."""
+    status: int | None
+    """What the client got; ``None`` if it left before the head."""
+    outcome: Outcome
+    error: RequestError | None
+    streaming: bool
+    mixed: bool
+    duration: float
+    held: float
+    time_to_first_byte: float | None
+    """From the head of the request to the first byte of the answer's body; seconds."""
+    request_bytes: int
+    answer_bytes: int
+    attempts: int

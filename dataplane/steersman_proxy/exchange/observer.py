@@ -1,0 +1,40 @@
+"""What an exchange tells the rest of the process: metrics, logs and health."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from steersman_proxy.exchange.messages import ExchangeRecord
+from steersman_proxy.routing.eligibility import Reason
+from steersman_proxy.routing.engines import Engine
+
+
+class Observer(Protocol):
+    """Takes note; must neither block nor raise."""
+
+    def selected(self, engine: Engine, filtered: Mapping[Reason, int]) -> None:
+        """An engine was chosen; ``filtered`` counts the engines that were out, by reason."""
+        ...
+
+    def unroutable(self, filtered: Mapping[Reason, int]) -> None:
+        """Nobody could be chosen although the pool has engines."""
+        ...
+
+    def first_byte(self, engine: Engine, seconds: float) -> None:
+        """The first byte of a streamed answer came so long after the request."""
+        ...
+
+    def finished(self, record: ExchangeRecord) -> None:
+        """An exchange is over."""
+        ...
+
+
+class HealthSink(Protocol):
+    """Learns from the traffic which engines can be reached."""
+
+    def connect_failed(self, engine: Engine) -> None:
+        """No connection to the engine came about."""
+        ...
+
+    def reached(self, engine: Engine) -> None:
+        """The engine answered."""
+        ...

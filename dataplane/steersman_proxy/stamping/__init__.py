@@ -1,0 +1,1 @@
+"""Which engine and which weights made an answer: the engines' own reports, and the stamps."""
