@@ -1,0 +1,1 @@
+"""The proxy's subcommands of ``steersman`` that do not run a proxy."""

@@ -1,0 +1,20 @@
+"""Files that people write: YAML 1.2 and TOML, read with the line of every key.
+
+Everything wrong with a file becomes one :class:`~steersman.errors.DocumentError` whose problems
+each name file, line and key. The parsers and pydantic are used in here and in the packages that
+define a schema, nowhere else.
+"""
+
+from steersman_proxy.documents.document import Document, KeyPath
+from steersman_proxy.documents.load import load_document, parse_document, read_content
+from steersman_proxy.documents.model import Model, validate
+
+__all__ = [
+    "Document",
+    "KeyPath",
+    "Model",
+    "load_document",
+    "parse_document",
+    "read_content",
+    "validate",
+]

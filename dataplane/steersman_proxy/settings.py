@@ -1,0 +1,99 @@
+"""What a proxy process runs on.
+
+Made once at start from the configuration file and the command line (``steersman_proxy.config``),
+then handed around unchanged. All durations are in seconds, all sizes in bytes.
+
+This module is the one place of the proxy's defaults: the models of the file and the pages of
+``docs/configuration`` take them from here.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from steersman.settings import PoolSettings
+
+MIB = 1024**2
+
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Asking each engine for its health, by a route that is safe for its runtime."""
+
+    enabled: bool = False
+    interval: float = 10.0
+    timeout: float = 5.0
+    """For one probe; never longer than ``interval``, so that probes of one engine do not overlap."""
+    failures: int = 3
+    """So many failed probes in a row take an engine out."""
+    successes: int = 1
+    """So many good probes in a row bring it back."""
+
+
+class PassiveHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Health as requests find it: connection failures in a row take an engine out for a while."""
+
+    failures: int = 3
+    eject_for: float = 5.0
+
+
+class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of one proxy process.
+
+    Holds keys in plain text, because they are compared and sent; its ``repr`` shows none of them.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 30000
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 29000
+    rl_enabled: bool = True
+    """Off: a plain relay without version filter, stamps, hold and RL metrics."""
+    buffered_answer_cap: int = 8 * MIB
+    """A JSON answer up to this size is read to its end before its head is stamped and sent."""
+    max_body_bytes: int = 512 * MIB
+    api_keys: tuple[str, ...] = ()
+    """Keys that clients may send; empty lets everybody in."""
+    admin_key: str | None = None
+    engine_keys: dict[str, str] = {}
+    """By pool: the key that the proxy sends to that pool's engines."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of browsers, as they send them; ``("*",)`` is every origin."""
+    defaults: PoolSettings = PoolSettings()
+    """For every pool that ``pools`` does not name."""
+    pools: dict[str, PoolSettings] = {}
+    """By pool: ``defaults`` with the pool's own settings laid over them."""
+    probe: ProbeSettings = ProbeSettings()
+    passive: PassiveHealth = PassiveHealth()
+    upstream_idle: float = 4.0
+    """An idle connection to an engine is closed after this; below the engines' own 5 s."""
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
+    access_log: bool = True
+    drain: float = 5.0
+    """After SIGTERM ``/readyz`` fails for so long while requests are still accepted."""
+    grace: float = 180.0
+    """From SIGTERM until whatever still runs is cut; includes ``drain``."""
+    table_file: str | None = None
+    table_poll: float = 0.2
+    rid_header: dict[str, str] = {}
+    """By pool: the header in which this proxy gives requests an id of its own, for aborts."""
+
+    def pool(self, name: str) -> PoolSettings:
+        """The settings of the pool ``name``, whether or not the file names it."""
+        return self.pools.get(name, self.defaults)
+
+    def __repr__(self) -> str:
+        shown = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name == "api_keys":
+                value = f"<{len(value)} keys>"
+            elif name == "admin_key":
+                value = "<set>" if value else None
+            elif name == "engine_keys":
+                value = dict.fromkeys(value, "<set>")
+            shown.append(f"{name}={value}")
+        return f"ProxySettings({', '.join(shown)})"
