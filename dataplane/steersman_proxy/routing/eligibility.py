@@ -1,0 +1,169 @@
+"""Why an engine may not take a request: one function, and words for its answers.
+
+The routing view, the body of a 503, ``/status`` and ``explain`` all ask :func:`reason_out`, so they
+never contradict each other.
+
+The order of the checks is part of the meaning. What waiting does not cure comes first (another
+role, failed, half-written weights, asleep, weights that were never shown, unhealthy), then what an
+operation is going to end (paused, a closed gate), then the version. So the reasons ``paused`` and
+``gate_closed`` mean: nothing else is wrong with this engine, except perhaps an old version, and it
+is closed just now for something that may bring a new one. Exactly those engines are worth waiting
+for, see :data:`WAITABLE`.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Protocol
+
+from steersman.engine import EngineRow, Role, Trust
+from steersman.policy import AnyVersion, Verdict, VersionPolicy, judge
+from steersman.settings import PoolSettings
+from steersman.versions import VersionOrder
+
+
+class Reason(StrEnum):
+    """What keeps an engine from taking a request."""
+
+    ROLE = "role"
+    FAILED = "failed"
+    UNCERTAIN = "uncertain"
+    ASLEEP = "asleep"
+    UNSYNCED = "unsynced"
+    UNHEALTHY = "unhealthy"
+    PAUSED = "paused"
+    GATE_CLOSED = "gate_closed"
+    STALE = "stale"
+    UNVERSIONED = "unversioned"
+    EXCLUDED = "excluded"
+    """The request was sent there already and came back."""
+    FULL = "full"
+    """The engine has ``max_in_flight_per_engine`` requests of this proxy."""
+
+
+WAITABLE = frozenset({Reason.PAUSED, Reason.GATE_CLOSED})
+"""Reasons that an operation ends. A request is held while an engine is out for one of these.
+
+An engine that is also too old for the policy counts too: it is closed to be refitted, perhaps to
+the very version that is asked for.
+"""
+
+
+class Facts(Protocol):
+    """What :func:`reason_out` looks at; an :class:`~steersman_proxy.routing.engines.Engine`."""
+
+    @property
+    def row(self) -> EngineRow:
+        """The table's row."""
+        ...
+
+    @property
+    def version(self) -> str | None:
+        """The row's version, or the engine's own report."""
+        ...
+
+    @property
+    def trust(self) -> Trust:
+        """The row's trust, or what follows from the engine's own report."""
+        ...
+
+    @property
+    def healthy(self) -> bool:
+        """What probes and connections say."""
+        ...
+
+
+def reason_out(
+    engine: Facts,
+    *,
+    fleet_max: str | None,
+    order: VersionOrder,
+    policy: VersionPolicy,
+    role: Role,
+    settings: PoolSettings,
+    rl_enabled: bool = True,
+    verdicts: dict[str | None, Verdict] | None = None,
+) -> Reason | None:
+    """The first reason that keeps ``engine`` out; ``None`` if it is eligible.
+
+    With RL switched off only role and health count. ``verdicts`` remembers what ``policy`` says of
+    a version, for callers that ask about many engines of one pool with the same arguments.
+    Fullness and exclusion belong to a moment and to a request, and are not looked at here.
+    """
+    row = engine.row
+    if row.role is not role:
+        return Reason.ROLE
+    if not rl_enabled:
+        return None if engine.healthy else Reason.UNHEALTHY
+    if row.failed:
+        return Reason.FAILED
+    trust = engine.trust
+    if trust is Trust.UNCERTAIN:
+        return Reason.UNCERTAIN
+    if row.released:
+        return Reason.ASLEEP
+    if trust is not Trust.VERIFIED and fleet_max is not None:
+        # Both `unsynced` and `unknown`: the pool has a version and this engine has not shown it.
+        # Admitted or not, it cannot satisfy a policy that compares versions.
+        if not (settings.admit_unsynced and isinstance(policy, AnyVersion)):
+            return Reason.UNSYNCED
+    if not engine.healthy:
+        return Reason.UNHEALTHY
+    if row.paused:
+        return Reason.PAUSED
+    if not row.gate.open:
+        return Reason.GATE_CLOSED
+    verdict = None if verdicts is None else verdicts.get(engine.version)
+    if verdict is None:
+        verdict = judge(policy, version=engine.version, fleet_max=fleet_max, order=order)
+        if verdicts is not None:
+            verdicts[engine.version] = verdict
+    return _OF_VERDICT[verdict]
+
+
+_OF_VERDICT: Mapping[Verdict, Reason | None] = {
+    Verdict.ELIGIBLE: None,
+    Verdict.STALE: Reason.STALE,
+    Verdict.UNVERSIONED: Reason.UNVERSIONED,
+}
+
+
+def sentence(
+    reason: Reason | None,
+    engine: Facts,
+    *,
+    fleet_max: str | None,
+    policy: VersionPolicy,
+    role: Role,
+    in_flight: int = 0,
+) -> str:
+    """``reason`` in words, for one engine and one request; ``None`` reads *eligible*."""
+    row = engine.row
+    version = "no version" if engine.version is None else f"version {engine.version}"
+    match reason:
+        case None:
+            return "eligible"
+        case Reason.ROLE:
+            return f"computes {row.role.value}, the request needs {role.value}"
+        case Reason.FAILED:
+            return "known to be broken"
+        case Reason.UNCERTAIN:
+            return "its last refit failed half way; needs a whole reload"
+        case Reason.ASLEEP:
+            return f"asleep, its {' and '.join(row.released)} memory is released"
+        case Reason.UNSYNCED:
+            shown = "has shown no version" if engine.version is None else f"{version} is unverified"
+            return f"{shown} while the pool is at {fleet_max}"
+        case Reason.UNHEALTHY:
+            return "does not answer"
+        case Reason.PAUSED:
+            return "generation is paused"
+        case Reason.GATE_CLOSED:
+            return "closed for an operation"
+        case Reason.STALE:
+            return f"{version} is too old for {policy}, the newest is {fleet_max}"
+        case Reason.UNVERSIONED:
+            return f"has no version, which {policy} does not accept"
+        case Reason.EXCLUDED:
+            return "was tried already"
+        case Reason.FULL:
+            return f"full, with {in_flight} requests in flight"

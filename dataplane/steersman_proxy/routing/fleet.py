@@ -1,0 +1,287 @@
+"""What this process knows of all engines, and the one place where a request is given to one.
+
+Choosing, counting and reading the table happen inside one call, without anything in between. That
+is what an acknowledged table means: once :meth:`Fleet.apply` has returned, no request is selected
+by an older one.
+"""
+
+import random as random_module
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from steersman.clock import Clock
+from steersman.engine import EngineRow, Role, Trust
+from steersman.errors import ModelNotFound, NoTable, RequestError
+from steersman.settings import PoolSettings
+from steersman.table import PoolRow, Table
+from steersman_proxy.load.inflight import EngineLoad, Guard
+from steersman_proxy.routing.engines import Engine
+from steersman_proxy.routing.request import RouteRequest, Selected, Wait
+from steersman_proxy.routing.room import Room
+from steersman_proxy.routing.selection import decide, lane_of
+from steersman_proxy.routing.view import PoolView, RoutingView
+from steersman_proxy.routing.waiting import WaitingRoom
+
+_PLAIN = Role.PLAIN
+
+
+class Fleet:
+    """Engines, their loads and the view of the table in force.
+
+    ``pool_settings`` are those of the proxy's configuration, for pools whose row has none;
+    ``defaults`` are for all others. With ``rl_enabled`` false versions, control, gates and trust
+    are not looked at, and nobody waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        defaults: PoolSettings,
+        pool_settings: Mapping[str, PoolSettings],
+        rl_enabled: bool,
+        random: random_module.Random | None = None,
+    ) -> None:
+        self.clock = clock
+        self.rl_enabled = rl_enabled
+        self.view: RoutingView | None = None
+        """``None`` before the first table."""
+        self.waiting = WaitingRoom()
+        self.on_change: list[Callable[[], None]] = []
+        """Called after the table, a report or an engine's health changed."""
+        self.on_capacity: Callable[[], None] | None = None
+        """Called after a request was given back by any engine."""
+        self._defaults = defaults
+        self._pool_settings = dict(pool_settings)
+        self._random = random or random_module.Random()
+        self._engines: dict[tuple[str, str], Engine] = {}
+        self._departed: dict[tuple[str, str], Engine] = {}
+        """Engines that left the table with requests in flight."""
+
+    # --- What is known ------------------------------------------------------------------------
+
+    def engines(self) -> Iterable[Engine]:
+        """The engines of the table in force, pool by pool."""
+        return self._engines.values()
+
+    def pool(self, name: str) -> PoolView | None:
+        """A pool of the table in force."""
+        return None if self.view is None else self.view.pools.get(name)
+
+    def settings_of(self, row: PoolRow) -> PoolSettings:
+        """The settings of a pool: its row's, else the configuration's, else the defaults."""
+        if row.settings is not None:
+            return row.settings
+        return self._pool_settings.get(row.name, self._defaults)
+
+    # --- What changes it ----------------------------------------------------------------------
+
+    def apply(self, table: Table) -> None:
+        """Put a table in force, as a whole.
+
+        Whatever engines reported themselves gives way to the new rows. Loads stay with their
+        (id, url). A table is expected to be checked; of rows that repeat a pool or an engine id the
+        first counts, and engines of pools that are not there are left out.
+        """
+        rows: dict[str, PoolRow] = {}
+        for pool_row in table.pools:
+            rows.setdefault(pool_row.name, pool_row)
+        members: dict[str, list[EngineRow]] = {name: [] for name in rows}
+        seen: set[str] = set()
+        for row in table.engines:
+            if row.id not in seen and row.pool in members:
+                seen.add(row.id)
+                members[row.pool].append(row)
+
+        engines: dict[tuple[str, str], Engine] = {}
+        for name in rows:
+            for row in members[name]:
+                engines[row.id, row.url] = self._engine_of(row)
+        for identity, engine in self._engines.items():
+            if identity not in engines:
+                engine.pool = None
+                if engine.load.requests:
+                    self._departed[identity] = engine
+        before = self.view
+        pools = {
+            name: self._view_pool(
+                row,
+                members=members[name],
+                engines=engines,
+                before=None if before is None else before.pools.get(name),
+            )
+            for name, row in rows.items()
+        }
+        self._engines = engines
+        self.view = RoutingView(table.epoch, pools=pools)
+        for name, pool in pools.items():
+            self._reconsider(pool, before=None if before is None else before.pools.get(name))
+        self.waiting.keep_only(pools)
+        self._changed()
+
+    def observe(self, engine: Engine, version: str | None, *, seen_default: bool = False) -> bool:
+        """Take note of what ``engine`` said of itself in an answer; whether that changed anything.
+
+        ``version`` stands in for the row's until the table changes; it moves neither the fleet max
+        nor the row's trust. ``seen_default`` says that the engine reported ``default``. From an
+        engine that once reported a version to this process this means that it was restarted with
+        other weights: it counts as unversioned and unsynced. From others it means nothing, since an
+        engine without a label reports it all along.
+        """
+        if version is not None:
+            engine.seen_version = True
+            trust = engine.row.trust
+        elif seen_default and engine.seen_version:
+            trust = Trust.UNSYNCED
+        else:
+            return False
+        if engine.version == version and engine.trust is trust:
+            return False
+        engine.version = version
+        engine.trust = trust
+        self._fact_changed(engine)
+        return True
+
+    def set_health(self, engine: Engine, healthy: bool) -> None:
+        """Take an engine out as ``unhealthy``, or let it in again."""
+        if engine.healthy is not healthy:
+            engine.healthy = healthy
+            self._fact_changed(engine)
+
+    # --- What it is for -----------------------------------------------------------------------
+
+    def select(self, request: RouteRequest) -> Selected | Wait | RequestError:
+        """Choose an engine and count the request on it.
+
+        :returns: the engine with its guard; or what to wait for; or the error to answer with
+            (returned, not raised).
+        """
+        view = self.view
+        if view is None:
+            return NoTable("the proxy has no fleet table yet")
+        pool = view.pools.get(request.pool)
+        if pool is None:
+            return ModelNotFound(f"there is no pool {ascii(request.pool[:160])}")
+        if (
+            request.affinity is None
+            and request.target is None
+            and not request.excluded
+            and not pool.limit
+            and not pool.queue.tickets
+        ):
+            # Most requests. The same as below with nothing to consider.
+            policy = request.policy
+            eligible = pool.default_eligible if policy is None and request.role is _PLAIN else None
+            if eligible is None:
+                eligible = pool.eligible(request.role, policy or pool.settings.version_policy)
+            if eligible.engines:
+                return self._count(pool.choose(eligible), pool=pool, view=view)
+        elif pool.queue.tickets and pool.may_hold:
+            lane = lane_of(pool, request)
+            # Nobody overtakes in a lane. And where capacity is scarce, what was just given back
+            # belongs to those who wait, in whichever lane, until they have been asked.
+            if pool.queue.lane(lane) is not None or (pool.limit and pool.queue.due):
+                return Wait(lane)
+        return self.dispatch(request, room=Room(limit=pool.limit, excluded=request.excluded))
+
+    def dispatch(self, request: RouteRequest, *, room: Room) -> Selected | Wait | RequestError:
+        """Like :meth:`select`, for requests whose turn it is: it does not look at who waits."""
+        view = self.view
+        if view is None:
+            return NoTable("the proxy has no fleet table any more")
+        pool = view.pools.get(request.pool)
+        if pool is None:
+            return ModelNotFound(f"the pool {ascii(request.pool[:160])} is gone")
+        outcome = decide(pool, request, room=room)
+        if isinstance(outcome, Engine):
+            return self._count(outcome, pool=pool, view=view)
+        return outcome
+
+    def _count(self, engine: Engine, *, pool: PoolView, view: RoutingView) -> Selected:
+        load = engine.load
+        requests = load.requests
+        load.requests = requests + 1
+        load.total += 1
+        if pool.levels is not None:
+            pool.levels.move(1 << engine.index, requests, requests + 1)
+        version = engine.version if self.rl_enabled else None
+        return Selected(engine, Guard(load), version, view.epoch)
+
+    def _released(self, engine: Engine) -> None:
+        """A guard gave back a request of ``engine``."""
+        pool = engine.pool
+        requests = engine.load.requests
+        if pool is None:
+            if not requests:
+                self._departed.pop((engine.id, engine.url), None)
+        else:
+            if pool.levels is not None:
+                pool.levels.move(1 << engine.index, requests + 1, requests)
+            pool.queue.mark_answered(engine.id)
+        if self.on_capacity is not None:
+            self.on_capacity()
+
+    # --- Inside -------------------------------------------------------------------------------
+
+    def _engine_of(self, row: EngineRow) -> Engine:
+        """The engine of a row: the known one, one that comes back to its load, or a new one."""
+        identity = (row.id, row.url)
+        engine = self._engines.get(identity)
+        if engine is not None:
+            return engine
+        engine = self._departed.pop(identity, None)
+        if engine is not None:
+            # Only its load is still true; what was seen of it was before it went.
+            engine.healthy = True
+            engine.seen_version = False
+            return engine
+        load = EngineLoad()
+        engine = Engine(row, load=load)
+        load.on_release = partial(self._released, engine)
+        return engine
+
+    def _view_pool(
+        self,
+        row: PoolRow,
+        *,
+        members: list[EngineRow],
+        engines: Mapping[tuple[str, str], Engine],
+        before: PoolView | None,
+    ) -> PoolView:
+        pool = PoolView(
+            row,
+            settings=self.settings_of(row),
+            engines=tuple(engines[member.id, member.url] for member in members),
+            queue=self.waiting.of(row.name),
+            rl_enabled=self.rl_enabled,
+            source=self._random,
+            before=before,
+        )
+        for index, member in enumerate(members):
+            pool.engines[index].take_row(member, pool=pool, index=index)
+        return pool
+
+    def _reconsider(self, pool: PoolView, *, before: PoolView | None) -> None:
+        """Let those who wait for the pool be looked at again."""
+        if before is None or not pool.queue.tickets:
+            return
+        old, new = before.settings, pool.settings
+        if (
+            old.version_policy != new.version_policy
+            or old.sticky_pause != new.sticky_pause
+            or old.hold.timeout != new.hold.timeout
+            or pool.engines != before.engines
+        ):
+            pool.queue.unsettle()
+        else:
+            pool.queue.mark_changed()
+
+    def _fact_changed(self, engine: Engine) -> None:
+        if engine.pool is not None:
+            engine.pool.invalidate()
+            engine.pool.queue.mark_changed()
+        self._changed()
+
+    def _changed(self) -> None:
+        for hook in self.on_change:
+            hook()
