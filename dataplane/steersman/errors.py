@@ -113,6 +113,14 @@ class ModelRequired(RequestError):
     )
 
 
+class CacheBusy(RequestError):
+    """Some engine has requests running and did not flush its cache; ``results`` names it."""
+
+    code = "cache_busy"
+    status = 400
+    remedy = "Ask again, or pause the engines first. Trainers poll until the answer is 200."
+
+
 class Unauthorized(RequestError):
     """The request carries no key, or a wrong one."""
 

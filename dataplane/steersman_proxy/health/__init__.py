@@ -1,0 +1,1 @@
+"""Which engines answer: learnt from the traffic, and by asking them if that is switched on."""

@@ -1,0 +1,208 @@
+"""What a proxy counts, and how the counts are read.
+
+The methods that the exchange calls touch only series that were looked up before: one request costs
+a few increments. Everything that is a state rather than an event is read at scrape time
+(:mod:`steersman_proxy.metrics.state`).
+"""
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.process_collector import ProcessCollector
+
+from steersman_proxy.exchange.messages import ExchangeRecord, Failure
+from steersman_proxy.metrics.instruments import (
+    KIND_VALUES,
+    RlInstruments,
+    RouterInstruments,
+    WorkerInstruments,
+)
+from steersman_proxy.metrics.labels import OTHER, ModelLabels, endpoint_label, error_label
+from steersman_proxy.metrics.state import StateCollector
+from steersman_proxy.metrics.table import TableStatus
+from steersman_proxy.routing.eligibility import Reason
+from steersman_proxy.routing.engines import Engine
+from steersman_proxy.routing.fleet import Fleet
+from steersman_proxy.routing.hold import HoldQueue
+
+
+class _Worker:
+    """The series of one engine, and the version that was last seen of it."""
+
+    __slots__ = ("failures", "requests", "url", "version")
+
+    def __init__(self, url: str, *, version: str | None, requests: Counter) -> None:
+        self.url = url
+        self.version = version
+        self.requests = requests
+        self.failures: dict[Failure, Counter] = {}
+
+
+class ProxyMetrics:
+    """The metrics of one proxy process; an observer of its exchanges and of its fleet.
+
+    ``rl_enabled`` off leaves all ``smg_rl_*`` families out. ``hold`` and ``table`` add the state of
+    the hold queue and of the table's source.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        rl_enabled: bool,
+        hold: HoldQueue | None = None,
+        table: TableStatus | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self.registry = CollectorRegistry()
+        self._router = RouterInstruments(self.registry)
+        self._workers = WorkerInstruments(self.registry)
+        self._rl = RlInstruments(self.registry) if rl_enabled else None
+        self._models = ModelLabels()
+        self._known: dict[Engine, _Worker] = {}
+        self._routes: dict[tuple[str, str | None, bool], tuple[Counter, Histogram]] = {}
+        self._ttft: dict[str, Histogram] = {}
+        # Reasons are texts, so that what an error body counts can be looked up as well.
+        self._filtered: dict[str, Counter] = (
+            {} if self._rl is None else {r.value: self._rl.filtered.labels(r.value) for r in Reason}
+        )
+        ProcessCollector(registry=self.registry)
+        self.registry.register(StateCollector(fleet, rl_enabled=rl_enabled, hold=hold, table=table))
+        fleet.on_change.append(self._fleet_changed)
+        self._fleet_changed()
+
+    # --- what the exchange tells ------------------------------------------------------------------
+
+    def selected(self, engine: Engine, filtered: Mapping[Reason, int]) -> None:
+        """An engine was chosen; the others were out for these reasons."""
+        worker = self._known.get(engine)
+        if worker is not None:
+            worker.requests.inc()
+        if filtered:
+            self._count_filtered(filtered)
+
+    def unroutable(self, filtered: Mapping[Reason, int]) -> None:
+        """Nobody could be chosen."""
+        if self._rl is not None:
+            self._rl.unroutable.inc()
+            self._count_filtered(filtered)
+
+    def first_byte(self, engine: Engine, seconds: float) -> None:
+        """The first byte of a streamed answer came."""
+        model = self._model_of(engine)
+        series = self._ttft.get(model)
+        if series is None:
+            series = self._ttft[model] = self._router.ttft.labels(*KIND_VALUES, model)
+        series.observe(seconds)
+
+    def attempt_failed(self, engine: Engine, failure: Failure) -> None:
+        """An attempt at an engine failed, whether or not another one followed."""
+        worker = self._known.get(engine)
+        if worker is None:
+            return  # It left the table meanwhile, and its series with it.
+        series = worker.failures.get(failure)
+        if series is None:
+            series = self._workers.failures.labels(worker.url, failure.value)
+            worker.failures[failure] = series
+        series.inc()
+
+    def finished(self, record: ExchangeRecord) -> None:
+        """An exchange is over."""
+        key = (record.route, record.model, record.streaming)
+        series = self._routes.get(key)
+        if series is None:
+            labels = self._router_labels(record)
+            series = (self._router.requests.labels(*labels), self._router.duration.labels(*labels))
+            if len(self._routes) < 10_000:
+                self._routes[key] = series
+        requests, duration = series
+        requests.inc()
+        duration.observe(record.duration)
+        error = error_label(record)
+        if error is not None:
+            self._router.errors.labels(*self._router_labels(record), error).inc()
+        if record.held > 0:
+            self._router.hold.labels(self._pool_label(record.pool)).observe(record.held)
+        if record.mixed and self._rl is not None:
+            self._rl.mixed.inc()
+            pool = self._pool_label(record.pool)
+            self._rl.mixed_by_pool.labels(pool, _flag(record.streaming)).inc()
+
+    def _count_filtered(self, filtered: Mapping[Reason, int]) -> None:
+        for reason, count in filtered.items():
+            series = self._filtered.get(reason)
+            if series is not None:
+                series.inc(count)
+
+    # --- what the fleet tells ---------------------------------------------------------------------
+
+    def _fleet_changed(self) -> None:
+        """After a table, an engine's report or a change of health."""
+        known = {}
+        for engine in self._fleet.engines():
+            worker = self._known.get(engine)
+            if worker is None:
+                requests = self._workers.requests.labels(engine.url, self._model_of(engine))
+                worker = _Worker(engine.url, version=engine.version, requests=requests)
+            elif worker.version != engine.version:
+                worker.version = engine.version
+                if self._rl is not None and engine.load.requests > 0:
+                    self._rl.changed_in_flight.inc()
+            known[engine] = worker
+        gone = self._known.keys() - known.keys()
+        self._known = known
+        if gone:
+            self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """Take out the series of engines that left the table.
+
+        A series belongs to a URL: an engine that came back under a new id goes on counting.
+        """
+        urls = {worker.url for worker in self._known.values()}
+        for family in (self._workers.requests, self._workers.failures):
+            for labels in list(_label_values(family)):
+                if labels[0] not in urls:
+                    family.remove(*labels)
+        view = self._fleet.view
+        pools = set() if view is None else set(view.pools)
+        for labels in list(_label_values(self._router.hold)):
+            if labels[0] not in pools and labels[0] != OTHER:
+                self._router.hold.remove(*labels)
+
+    # --- labels -----------------------------------------------------------------------------------
+
+    def _router_labels(self, record: ExchangeRecord) -> tuple[str, ...]:
+        model = self._models.of(record.model)
+        return (*KIND_VALUES, model, endpoint_label(record.route), _flag(record.streaming))
+
+    def _model_of(self, engine: Engine) -> str:
+        pool = self._fleet.pool(engine.row.pool)
+        return self._models.of(next(iter(pool.row.models), None) if pool is not None else None)
+
+    def _pool_label(self, pool: str | None) -> str:
+        return pool if pool is not None and self._fleet.pool(pool) is not None else OTHER
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """All series as text and its content type, in the format that ``Accept`` asks for."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _label_values(family: Counter | Histogram) -> list[tuple[str, ...]]:
+    """The label values of a family's series, each once."""
+    names = family._labelnames  # noqa: SLF001
+    return list(
+        {
+            tuple(sample.labels[name] for name in names)
+            for metric in family.collect()
+            for sample in metric.samples
+        }
+    )

@@ -1,0 +1,1 @@
+"""The routes that the proxy answers itself, some of them after asking engines."""
