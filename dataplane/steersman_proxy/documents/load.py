@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from steersman.errors import DocumentError
@@ -53,15 +54,20 @@ def read_content(path: str | Path) -> bytes:
     return content
 
 
-def parse_document(path: str, content: bytes) -> Document:
+def parse_document(
+    path: str, content: bytes, *, breathe: Callable[[], None] | None = None
+) -> Document:
     """Read the content of the file ``path``, whose extension says the format.
+
+    ``breathe`` is called about every millisecond of a long YAML file: a thread that reads one can
+    sleep in it, as the interpreter would otherwise be handed over every 5 ms only.
 
     :raises DocumentError: if it is not valid YAML or TOML with a mapping at the top.
     """
     kind = _kind_of(path)
     try:
         text = _decode(content)
-        data, root = read_toml(text) if kind == "toml" else read_yaml(text)
+        data, root = read_toml(text) if kind == "toml" else read_yaml(text, breathe=breathe)
     except Malformed as malformed:
         raise DocumentError(path, [_located(path, flaw) for flaw in malformed.flaws]) from None
     if data is None or (kind == "toml" and not data):

@@ -6,7 +6,7 @@ grow a small file into a huge value.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from ruamel.yaml import YAML
@@ -29,6 +29,8 @@ MAX_DEPTH = 32
 MAX_VALUES = 200_000
 """Values after following aliases; 4,096 engines with every key set have about 60,000."""
 MAX_DIGITS = 400
+EVENTS_A_BREATH = 32
+"""About a millisecond of reading."""
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOLS = {
@@ -43,15 +45,19 @@ _FLOAT = re.compile(
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "!")
 
 
-def read_yaml(text: str) -> tuple[Any, Place]:
+def read_yaml(text: str, *, breathe: Callable[[], None] | None = None) -> tuple[Any, Place]:
     """The data of the only document in ``text``; ``None`` if there is none.
+
+    ``breathe`` is called every :data:`EVENTS_A_BREATH` events.
 
     :raises Malformed: with everything found up to the first error of syntax.
     """
     composer = _Composer()
     try:
-        for event in _events(text):
+        for count, event in enumerate(_events(text), start=1):
             composer.take(event)
+            if breathe is not None and count % EVENTS_A_BREATH == 0:
+                breathe()
     except MarkedYAMLError as error:
         composer.flaws.append(_flaw_of(error))
     except YAMLError as error:
