@@ -89,28 +89,18 @@ def reason_out(
     a version, for callers that ask about many engines of one pool with the same arguments.
     Fullness and exclusion belong to a moment and to a request, and are not looked at here.
     """
-    row = engine.row
-    if row.role is not role:
+    if engine.row.role is not role:
         return Reason.ROLE
     if not rl_enabled:
         return None if engine.healthy else Reason.UNHEALTHY
-    if row.failed:
-        return Reason.FAILED
-    trust = engine.trust
-    if trust is Trust.UNCERTAIN:
-        return Reason.UNCERTAIN
-    if row.released:
-        return Reason.ASLEEP
-    if trust is not Trust.VERIFIED and fleet_max is not None:
-        # Both `unsynced` and `unknown`: the pool has a version and this engine has not shown it.
-        # Admitted or not, it cannot satisfy a policy that compares versions.
-        if not (settings.admit_unsynced and isinstance(policy, AnyVersion)):
-            return Reason.UNSYNCED
-    if not engine.healthy:
-        return Reason.UNHEALTHY
-    if row.paused:
+    # Admitted or not, an unsynced engine cannot satisfy a policy that compares versions.
+    admit_unsynced = settings.admit_unsynced and isinstance(policy, AnyVersion)
+    reason = _unfit(engine, needs_sync=fleet_max is not None and not admit_unsynced)
+    if reason is not None:
+        return reason
+    if engine.row.paused:
         return Reason.PAUSED
-    if not row.gate.open:
+    if not engine.row.gate.open:
         return Reason.GATE_CLOSED
     verdict = None if verdicts is None else verdicts.get(engine.version)
     if verdict is None:
@@ -118,6 +108,20 @@ def reason_out(
         if verdicts is not None:
             verdicts[engine.version] = verdict
     return _OF_VERDICT[verdict]
+
+
+def _unfit(engine: Facts, *, needs_sync: bool) -> Reason | None:
+    """What waiting does not cure."""
+    if engine.row.failed:
+        return Reason.FAILED
+    if engine.trust is Trust.UNCERTAIN:
+        return Reason.UNCERTAIN
+    if engine.row.released:
+        return Reason.ASLEEP
+    if needs_sync and engine.trust is not Trust.VERIFIED:
+        # Both `unsynced` and `unknown`: the pool has a version and this engine has not shown it.
+        return Reason.UNSYNCED
+    return None if engine.healthy else Reason.UNHEALTHY
 
 
 _OF_VERDICT: Mapping[Verdict, Reason | None] = {
@@ -137,33 +141,34 @@ def sentence(
     in_flight: int = 0,
 ) -> str:
     """``reason`` in words, for one engine and one request; ``None`` reads *eligible*."""
-    row = engine.row
     version = "no version" if engine.version is None else f"version {engine.version}"
     match reason:
         case None:
             return "eligible"
         case Reason.ROLE:
-            return f"computes {row.role.value}, the request needs {role.value}"
-        case Reason.FAILED:
-            return "known to be broken"
-        case Reason.UNCERTAIN:
-            return "its last refit failed half way; needs a whole reload"
+            return f"computes {engine.row.role.value}, the request needs {role.value}"
         case Reason.ASLEEP:
-            return f"asleep, its {' and '.join(row.released)} memory is released"
+            return f"asleep, its {' and '.join(engine.row.released)} memory is released"
         case Reason.UNSYNCED:
-            shown = "has shown no version" if engine.version is None else f"{version} is unverified"
-            return f"{shown} while the pool is at {fleet_max}"
-        case Reason.UNHEALTHY:
-            return "does not answer"
-        case Reason.PAUSED:
-            return "generation is paused"
-        case Reason.GATE_CLOSED:
-            return "closed for an operation"
+            return (
+                f"unsynced: shows {version} while the pool is at {fleet_max}, trust {engine.trust}"
+            )
         case Reason.STALE:
-            return f"{version} is too old for {policy}, the newest is {fleet_max}"
+            newest = "" if fleet_max is None else f", the newest is {fleet_max}"
+            return f"{version} is too old for {policy}{newest}"
         case Reason.UNVERSIONED:
             return f"has no version, which {policy} does not accept"
-        case Reason.EXCLUDED:
-            return "was tried already"
         case Reason.FULL:
             return f"full, with {in_flight} requests in flight"
+        case _:
+            return _FIXED[reason]
+
+
+_FIXED: Mapping[Reason, str] = {
+    Reason.FAILED: "known to be broken",
+    Reason.UNCERTAIN: "its last refit failed half way; needs a whole reload",
+    Reason.UNHEALTHY: "does not answer",
+    Reason.PAUSED: "generation is paused",
+    Reason.GATE_CLOSED: "closed for an operation",
+    Reason.EXCLUDED: "was tried already",
+}

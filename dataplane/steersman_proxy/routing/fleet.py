@@ -18,7 +18,7 @@ from steersman_proxy.load.inflight import EngineLoad, Guard
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
 from steersman_proxy.routing.room import Room
-from steersman_proxy.routing.selection import decide, lane_of
+from steersman_proxy.routing.selection import decide, lane_to_join
 from steersman_proxy.routing.view import PoolView, RoutingView
 from steersman_proxy.routing.waiting import WaitingRoom
 
@@ -161,7 +161,7 @@ class Fleet:
             return NoTable("the proxy has no fleet table yet")
         pool = view.pools.get(request.pool)
         if pool is None:
-            return ModelNotFound(f"there is no pool {ascii(request.pool[:160])}")
+            return ModelNotFound(f"there is no pool {request.pool[:160]!a}")
         if (
             request.affinity is None
             and request.target is None
@@ -176,11 +176,9 @@ class Fleet:
                 eligible = pool.eligible(request.role, policy or pool.settings.version_policy)
             if eligible.engines:
                 return self._count(pool.choose(eligible), pool=pool, view=view)
-        elif pool.queue.tickets and pool.may_hold:
-            lane = lane_of(pool, request)
-            # Nobody overtakes in a lane. And where capacity is scarce, what was just given back
-            # belongs to those who wait, in whichever lane, until they have been asked.
-            if pool.queue.lane(lane) is not None or (pool.limit and pool.queue.due):
+        else:
+            lane = lane_to_join(pool, request)
+            if lane is not None:
                 return Wait(lane)
         return self.dispatch(request, room=Room(limit=pool.limit, excluded=request.excluded))
 
@@ -191,7 +189,7 @@ class Fleet:
             return NoTable("the proxy has no fleet table any more")
         pool = view.pools.get(request.pool)
         if pool is None:
-            return ModelNotFound(f"the pool {ascii(request.pool[:160])} is gone")
+            return ModelNotFound(f"the pool {request.pool[:160]!a} is gone")
         outcome = decide(pool, request, room=room)
         if isinstance(outcome, Engine):
             return self._count(outcome, pool=pool, view=view)

@@ -41,7 +41,9 @@ def summary(pool: PoolView, request: RouteRequest) -> str:
     counts = count_reasons(pool, request)
     if not counts:
         return "it has none" if not pool.engines else f"it has none for {request.role.value}"
-    text = ", ".join(f"{count} {reason.value.replace('_', ' ')}" for reason, count in counts.items())
+    text = ", ".join(
+        f"{count} {reason.value.replace('_', ' ')}" for reason, count in counts.items()
+    )
     if not pool.rl_enabled:
         return text
     newest = f"fleet max {pool.fleet_max}" if pool.fleet_max else "no version yet"
@@ -62,7 +64,7 @@ def target_out(
     """The engine that the request insists on is unknown (``None``) or out for ``reason``."""
     if engine is None or reason is None:
         return TargetUnavailable(
-            f"the target {ascii((request.target or '')[:160])} is no engine of pool {pool.name}"
+            f"the target {(request.target or '')[:160]!a} is no engine of pool {pool.name}"
         )
     why = sentence(
         reason,

@@ -38,6 +38,20 @@ def decide(pool: PoolView, request: RouteRequest, *, room: Room) -> Engine | Wai
     return nobody(pool, request)
 
 
+def lane_to_join(pool: PoolView, request: RouteRequest) -> LaneKey | None:
+    """The lane that a new request has to queue up in, whoever has room; usually ``None``.
+
+    Nobody overtakes in a lane. And where capacity is scarce, what was just given back belongs to
+    those who wait, in whichever lane, until they have been asked.
+    """
+    if not pool.queue.tickets or not pool.may_hold:
+        return None
+    lane = lane_of(pool, request)
+    if pool.queue.lane(lane) is not None or (pool.limit and pool.queue.due):
+        return lane
+    return None
+
+
 def lane_of(pool: PoolView, request: RouteRequest) -> LaneKey:
     """What the request would wait for.
 

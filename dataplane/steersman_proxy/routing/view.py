@@ -193,5 +193,5 @@ class RoutingView:
             return self._default
         pool = self._by_model.get(model)
         if pool is None:
-            raise ModelNotFound(f"no pool serves the model {ascii(model[:160])}")
+            raise ModelNotFound(f"no pool serves the model {model[:160]!a}")
         return pool

@@ -18,7 +18,17 @@ from steersman_proxy.routing.request import LaneKey, RouteRequest, Selected
 class Ticket:
     """One waiting request. Exactly one of three ends it: its release, its failure, its cancelling."""
 
-    __slots__ = ("_clock", "_left", "entered", "lane", "on_fail", "on_release", "queue", "request", "seq")
+    __slots__ = (
+        "_clock",
+        "_left",
+        "_on_fail",
+        "_on_release",
+        "entered",
+        "lane",
+        "queue",
+        "request",
+        "seq",
+    )
 
     def __init__(
         self,
@@ -32,8 +42,8 @@ class Ticket:
         self.request = request
         self.lane = lane
         self.entered = clock.now()
-        self.on_release: Callable[[Selected], None] | None = on_release
-        self.on_fail: Callable[[RequestError], None] | None = on_fail
+        self._on_release = on_release
+        self._on_fail = on_fail
         self.queue: PoolQueue | None = None
         """Where it waits; ``None`` before and afterwards."""
         self.seq = 0
@@ -56,15 +66,19 @@ class Ticket:
         """The client has left. Nothing is called any more; idempotent."""
         if self.queue is not None:
             self.queue.remove(self)
-            self.forget()
 
-    def left(self) -> None:
-        """Note the moment at which the waiting ended."""
+    def release(self, selected: Selected) -> None:
+        """An engine takes the request; the ticket has left its queue."""
+        self._on_release(selected)
+
+    def fail(self, error: RequestError) -> None:
+        """Nobody will take the request; the ticket has left its queue."""
+        self._on_fail(error)
+
+    def leave(self) -> None:
+        """Wait no longer, whatever the reason."""
+        self.queue = None
         self._left = self._clock.now()
-
-    def forget(self) -> None:
-        """Let go of the callbacks, and of the body that they hold: lanes drop tickets lazily."""
-        self.on_release = self.on_fail = None
 
 
 class Lane:
@@ -155,8 +169,7 @@ class PoolQueue:
         """Take out a ticket that waits here. Its bytes count no longer."""
         del self.tickets[ticket.seq]
         self.bytes -= ticket.request.body_bytes
-        ticket.queue = None
-        ticket.left()
+        ticket.leave()
         self._drop(ticket)
         if not self.tickets:
             self.answered.clear()
@@ -188,6 +201,25 @@ class PoolQueue:
         """What requests wait for may be another engine now: membership or settings changed."""
         self.unsettled = list(reversed(self.tickets.values()))
         self.mark_changed()
+
+    def first(self) -> Ticket | None:
+        """Who waits longest."""
+        return next(iter(self.tickets.values()), None)
+
+    def take_due(self) -> tuple[bool, set[str]]:
+        """What makes the queue due: whether every lane has to be tried, and the engines with room.
+
+        From here on only later events make it due again, and what is given back.
+        """
+        due = self.changed, self.freed
+        self.changed, self.freed = False, set()
+        return due
+
+    def give_back_due(self, *, everything: bool, freed: set[str]) -> None:
+        """Not all of what :meth:`take_due` named could be tried."""
+        if self.tickets:
+            self.changed = self.changed or everything
+            self.freed |= freed
 
     def lanes_to_try(self, *, everything: bool, freed: Iterable[str]) -> Iterator[Lane]:
         """The lanes that may be able to go on."""
@@ -246,6 +278,12 @@ class WaitingRoom:
                 else:
                     del self.queues[name]
                     self.due.discard(queue)
+
+    def settle(self, queue: PoolQueue, *, known: bool) -> None:
+        """Nothing is left to do for ``queue``; if its pool is not ``known`` it can go."""
+        self.due.discard(queue)
+        if not known and not queue.tickets:
+            self.queues.pop(queue.name, None)
 
     def _due(self, queue: PoolQueue) -> None:
         self.due.add(queue)

@@ -7,8 +7,10 @@ from steersman_proxy.routing.engines import Engine
 
 
 class RoundRobin:
-    """The turn is kept with the set of eligible engines, so that kinds of requests do not disturb
-    each other's: alternating policies over two engines would otherwise give each policy one.
+    """The turn is kept with the set of eligible engines.
+
+    Kinds of requests do not disturb each other's turn: two policies that alternate over two engines
+    would otherwise get one engine each.
     """
 
     __slots__ = ()
