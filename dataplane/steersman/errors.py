@@ -51,6 +51,13 @@ class EngineError(SteersmanError):
     remedy = "Check that the URL is the engine's own and that the key is right."
 
 
+class ProxyUnreachable(SteersmanError):
+    """A command asked a proxy and got no answer, or one that is not a proxy's."""
+
+    code = "proxy_unreachable"
+    remedy = "Give the URL of the proxy's metrics port with --proxy, such as http://127.0.0.1:29000."
+
+
 # --- What is answered to a client ------------------------------------------------------------------
 
 

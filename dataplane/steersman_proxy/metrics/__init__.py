@@ -5,6 +5,6 @@ from the fleet table, never from a client's text.
 """
 
 from steersman_proxy.metrics.proxy import ProxyMetrics
-from steersman_proxy.metrics.table import TableStatus
+from steersman_proxy.metrics.table import TableStatus, status_of_file
 
-__all__ = ["ProxyMetrics", "TableStatus"]
+__all__ = ["ProxyMetrics", "TableStatus", "status_of_file"]

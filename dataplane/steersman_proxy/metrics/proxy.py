@@ -5,7 +5,7 @@ a few increments. Everything that is a state rather than an event is read at scr
 (:mod:`steersman_proxy.metrics.state`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import choose_encoder
@@ -30,10 +30,11 @@ from steersman_proxy.routing.hold import HoldQueue
 class _Worker:
     """The series of one engine, and the version that was last seen of it."""
 
-    __slots__ = ("failures", "requests", "url", "version")
+    __slots__ = ("failures", "model", "requests", "url", "version")
 
-    def __init__(self, url: str, *, version: str | None, requests: Counter) -> None:
+    def __init__(self, url: str, *, model: str, version: str | None, requests: Counter) -> None:
         self.url = url
+        self.model = model
         self.version = version
         self.requests = requests
         self.failures: dict[Failure, Counter] = {}
@@ -43,7 +44,7 @@ class ProxyMetrics:
     """The metrics of one proxy process; an observer of its exchanges and of its fleet.
 
     ``rl_enabled`` off leaves all ``smg_rl_*`` families out. ``hold`` and ``table`` add the state of
-    the hold queue and of the table's source.
+    the hold queue and of the table's source, ``dropped`` the number of log records that were lost.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class ProxyMetrics:
         *,
         rl_enabled: bool,
         hold: HoldQueue | None = None,
-        table: TableStatus | None = None,
+        table: Callable[[], TableStatus] | None = None,
+        dropped: Callable[[], int] | None = None,
     ) -> None:
         self._fleet = fleet
         self.registry = CollectorRegistry()
@@ -68,7 +70,9 @@ class ProxyMetrics:
             {} if self._rl is None else {r.value: self._rl.filtered.labels(r.value) for r in Reason}
         )
         ProcessCollector(registry=self.registry)
-        self.registry.register(StateCollector(fleet, rl_enabled=rl_enabled, hold=hold, table=table))
+        self.registry.register(
+            StateCollector(fleet, rl_enabled=rl_enabled, hold=hold, table=table, dropped=dropped)
+        )
         fleet.on_change.append(self._fleet_changed)
         self._fleet_changed()
 
@@ -141,16 +145,16 @@ class ProxyMetrics:
         """After a table, an engine's report or a change of health."""
         known = {}
         for engine in self._fleet.engines():
-            worker = self._known.get(engine)
-            if worker is None:
-                requests = self._workers.requests.labels(engine.url, self._model_of(engine))
-                worker = _Worker(engine.url, version=engine.version, requests=requests)
-            elif worker.version != engine.version:
+            worker, model = self._known.get(engine), self._model_of(engine)
+            if worker is not None and worker.version != engine.version:
                 worker.version = engine.version
                 if self._rl is not None and engine.load.requests > 0:
                     self._rl.changed_in_flight.inc()
+            if worker is None or worker.model != model:
+                requests = self._workers.requests.labels(engine.url, model)
+                worker = _Worker(engine.url, model=model, version=engine.version, requests=requests)
             known[engine] = worker
-        gone = self._known.keys() - known.keys()
+        gone = any(known.get(engine) is not worker for engine, worker in self._known.items())
         self._known = known
         if gone:
             self._forget_gone()
@@ -161,13 +165,16 @@ class ProxyMetrics:
         A series belongs to a URL: an engine that came back under a new id goes on counting.
         """
         urls = {worker.url for worker in self._known.values()}
-        for family in (self._workers.requests, self._workers.failures):
-            for labels in list(_label_values(family)):
-                if labels[0] not in urls:
-                    family.remove(*labels)
+        pairs = {(worker.url, worker.model) for worker in self._known.values()}
+        for labels in _label_values(self._workers.requests):
+            if labels not in pairs:
+                self._workers.requests.remove(*labels)
+        for labels in _label_values(self._workers.failures):
+            if labels[0] not in urls:
+                self._workers.failures.remove(*labels)
         view = self._fleet.view
         pools = set() if view is None else set(view.pools)
-        for labels in list(_label_values(self._router.hold)):
+        for labels in _label_values(self._router.hold):
             if labels[0] not in pools and labels[0] != OTHER:
                 self._router.hold.remove(*labels)
 

@@ -4,7 +4,7 @@ An engine that left the table has no gauge, a paused one has an explicit value. 
 base URL share one series: requests add up, of the states the worst is shown.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -29,12 +29,14 @@ class StateCollector(Collector):
         *,
         rl_enabled: bool,
         hold: HoldQueue | None,
-        table: TableStatus | None,
+        table: Callable[[], TableStatus] | None,
+        dropped: Callable[[], int] | None,
     ) -> None:
         self._fleet = fleet
         self._rl_enabled = rl_enabled
         self._hold = hold
         self._table = table
+        self._dropped = dropped
 
     def collect(self) -> Iterator[Metric]:
         """All gauges as they are now."""
@@ -49,6 +51,12 @@ class StateCollector(Collector):
             yield from self._rl(by_url)
         yield from self._pools()
         yield from self._tables()
+        if self._dropped is not None:
+            dropped = CounterMetricFamily(
+                "steersman_log_records_dropped", "Log records that nobody took in time."
+            )
+            dropped.add_metric((), self._dropped())
+            yield dropped
 
     def _workers(self, by_url: dict[str, list[Engine]]) -> Iterator[Metric]:
         active = _per_worker("smg_worker_requests_active", "Requests in flight from this proxy.")
@@ -107,16 +115,17 @@ class StateCollector(Collector):
             yield epoch
         if self._table is None:
             return
+        status = self._table()
         failures = CounterMetricFamily(
             "steersman_table_reload_failures", "Tables that could not be used."
         )
-        failures.add_metric((), self._table.failures)
+        failures.add_metric((), status.failures)
         yield failures
-        if self._table.age is not None:
+        if status.age is not None:
             age = GaugeMetricFamily(
-                "steersman_table_age_seconds", "Since a good table was read last."
+                "steersman_table_age_seconds", "Since the table in force was read."
             )
-            age.add_metric((), self._table.age)
+            age.add_metric((), status.age)
             yield age
 
 

@@ -1,34 +1,34 @@
-"""How the reading of the fleet table is going: what `/status` and the metrics tell of it."""
+"""How the reading of the fleet table is going: what ``/status`` and the metrics tell of it."""
+
+import msgspec
 
 from steersman.clock import Clock
+from steersman.table import Table
+from steersman_proxy.tablefile.watch import TableWatcher
 
 
-class TableStatus:
-    """Kept by whoever reads the table; looked at by the metrics and by ``/status``.
+class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The source of the table in force, and how it fares."""
 
-    ``source`` says where tables come from: a file name, or the operator's address.
-    """
+    source: str
+    """Where tables come from: a file name."""
+    table: Table | None = None
+    """The table in force; ``None`` before the first."""
+    age: float | None = None
+    """Seconds since the table in force was read."""
+    failures: int = 0
+    """Tables that could not be used, ever."""
+    problems: tuple[str, ...] = ()
+    """Why the newest table cannot be used; empty if it is in force."""
 
-    def __init__(self, *, clock: Clock, source: str | None = None) -> None:
-        self._clock = clock
-        self._loaded_at: float | None = None
-        self.source = source
-        self.failures = 0
-        """Tables that could not be used, ever."""
-        self.last_error: str | None = None
-        """Why the newest table could not be used; ``None`` if it was used."""
 
-    def loaded(self) -> None:
-        """A good table was read, whether or not it differs from the one in force."""
-        self._loaded_at = self._clock.now()
-        self.last_error = None
-
-    def failed(self, message: str) -> None:
-        """A table could not be used, and the one in force stays; ``message`` names the place."""
-        self.failures += 1
-        self.last_error = message
-
-    @property
-    def age(self) -> float | None:
-        """Seconds since a good table was read last; ``None`` if none was."""
-        return None if self._loaded_at is None else self._clock.now() - self._loaded_at
+def status_of_file(watcher: TableWatcher, *, clock: Clock) -> TableStatus:
+    """The status of a table that is read from a file; ``clock`` is the watcher's."""
+    status = watcher.status
+    return TableStatus(
+        source=status.path,
+        table=watcher.table,
+        age=None if status.loaded_at is None else clock.now() - status.loaded_at,
+        failures=status.failures,
+        problems=status.problems,
+    )
