@@ -1,0 +1,1 @@
+"""The SGLang 0.5.23 dialect."""

@@ -1,0 +1,1 @@
+"""The vLLM 0.32 dialect."""
