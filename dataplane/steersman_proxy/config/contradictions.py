@@ -24,7 +24,8 @@ class Finding(NamedTuple):
 def contradictions(config: ProxyConfig, pools: Mapping[KeyPath, PoolSettings]) -> Iterator[Finding]:
     """What makes a configuration unusable.
 
-    ``pools`` are the routing settings in force, by the path of the section that makes them.
+    ``pools`` are the routing settings in force, by the path of the section that makes them; the
+    top-level one comes first.
     """
     yield from _places(config)
     yield from _keys(config)
@@ -33,8 +34,13 @@ def contradictions(config: ProxyConfig, pools: Mapping[KeyPath, PoolSettings]) -
         yield Finding(
             ("cors", "allowedOrigins"), 'has "*" and other origins; keep only one of the two'
         )
+    inherited: set[str] = set()
     for path, settings in pools.items():
-        yield from _routing(path, settings, max_body_bytes=config.limits.max_body_bytes)
+        findings = list(_routing(path, settings, max_body_bytes=config.limits.max_body_bytes))
+        # A pool that inherits a contradiction is not told about it again.
+        yield from (finding for finding in findings if finding.message not in inherited)
+        if path == ("routing",):
+            inherited = {finding.message for finding in findings}
 
 
 def warnings(config: ProxyConfig, pools: Mapping[KeyPath, PoolSettings]) -> Iterator[Finding]:

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from steersman.settings import HoldSettings, PoolSettings, Timeouts
 from steersman.table import Table
-from steersman_proxy.config.contradictions import contradictions, warnings
+from steersman_proxy.config.contradictions import Finding, contradictions, warnings
 from steersman_proxy.config.key_files import read_key, read_keys
 from steersman_proxy.config.overrides import Override
 from steersman_proxy.config.schema import Pool, ProxyConfig, Routing
-from steersman_proxy.documents.document import Document, KeyPath
+from steersman_proxy.documents.document import Document, KeyPath, Problem
 from steersman_proxy.documents.load import load_document
 from steersman_proxy.documents.model import Model, problems_of
 from steersman_proxy.settings import PassiveHealth, ProbeSettings, ProxySettings
@@ -67,16 +67,16 @@ class _Reading:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._problems: list[tuple[KeyPath, str]] = []
+        self._problems: list[Problem] = []
         self._base = Path(document.path).parent
 
     def finish(self) -> LoadedConfig:
         config = self._validate()
         routing = dict(_routing_in_force(config))
         # A wrong value stands as its default by now, which contradicts nothing the writer meant.
-        wrong = {path for path, _ in self._problems}
+        wrong = {problem.path for problem in self._problems}
         self._problems += [
-            (finding.path, finding.message)
+            self._placed(finding)
             for finding in contradictions(config, routing)
             if finding.path not in wrong and finding.other not in wrong
         ]
@@ -88,6 +88,12 @@ class _Reading:
             for finding in warnings(config, routing)
         ]
         return LoadedConfig(settings=settings, warnings=tuple(found))
+
+    def _placed(self, finding: Finding) -> Problem:
+        """Of the two keys of a contradiction, one may be a default that stands nowhere."""
+        written = self._document.is_written
+        at = finding.other if written(finding.other) and not written(finding.path) else None
+        return Problem(finding.path, finding.message, at=at)
 
     def _validate(self) -> ProxyConfig:
         """The config, with defaults where keys are wrong, so that all else is checked too."""
@@ -159,7 +165,7 @@ class _Reading:
             admin = self._read(admin_path, read_key, auth.admin_key_file)
         if admin is not None and admin in keys:
             self._problems.append(
-                (admin_path, "is one of auth.apiKeys too, so every client would be an admin")
+                Problem(admin_path, "is one of auth.apiKeys too, so every client would be an admin")
             )
         return tuple(dict.fromkeys(keys)), admin
 
@@ -175,7 +181,7 @@ class _Reading:
         try:
             return read(self._base / file)
         except ValueError as error:
-            self._problems.append((path, str(error)))
+            self._problems.append(Problem(path, str(error)))
             return None
 
 

@@ -1,6 +1,6 @@
 """A file in memory: plain data, and where each piece of it was written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from steersman.errors import DocumentError
@@ -44,6 +44,19 @@ class Flaw(NamedTuple):
 
     line: int
     message: str
+
+
+class Problem(NamedTuple):
+    """A sentence about the key ``path``, found at the line of ``at`` (by default the same key)."""
+
+    path: KeyPath
+    message: str
+    at: KeyPath | None = None
+
+    @property
+    def line_of(self) -> KeyPath:
+        """The key whose line is named."""
+        return self.path if self.at is None else self.at
 
 
 class Malformed(Exception):
@@ -130,17 +143,32 @@ class Document:
             place = inner
         return place
 
-    def problem(self, path: KeyPath, message: str) -> str:
-        """A sentence that says where, which key, and what is wrong."""
-        name = dotted(path)
-        return (
-            f"{self.source(path)}: {name}: {message}" if name else f"{self.source(path)}: {message}"
-        )
+    def problem(self, path: KeyPath, message: str, *, at: KeyPath | None = None) -> str:
+        """A sentence that says where, which key, and what is wrong.
 
-    def error(self, problems: Sequence[tuple[KeyPath, str]]) -> DocumentError:
+        ``at`` is the key whose line is named, where that is not ``path`` itself.
+        """
+        source, name = self.source(path if at is None else at), dotted(path)
+        return f"{source}: {name}: {message}" if name else f"{source}: {message}"
+
+    def is_written(self, path: KeyPath) -> bool:
+        """Whether the file or a flag has this very key."""
+        value: Any = self.data
+        for key in path:
+            if (isinstance(value, dict) and key in value) or (
+                isinstance(value, list) and isinstance(key, int) and key < len(value)
+            ):
+                value = value[key]
+            else:
+                return False
+        return True
+
+    def error(self, problems: Iterable[Problem]) -> DocumentError:
         """All problems as one error, in the order of the file."""
-        ordered = sorted(problems, key=lambda problem: self._line(problem[0]))
-        lines = [self.problem(path, message) for path, message in ordered]
+        ordered = sorted(problems, key=lambda problem: self._line(problem.line_of))
+        lines = [
+            self.problem(problem.path, problem.message, at=problem.line_of) for problem in ordered
+        ]
         return DocumentError(self.path, list(dict.fromkeys(lines)))
 
     def _line(self, path: KeyPath) -> int:

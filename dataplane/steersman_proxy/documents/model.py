@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from steersman_proxy.documents.document import Document, HiddenKey, KeyPath
+from steersman_proxy.documents.document import Document, HiddenKey, KeyPath, Problem
 from steersman_proxy.documents.problems import describe, unknown_key
 
 M = TypeVar("M", bound="Model")
@@ -49,9 +49,9 @@ def validate(document: Document, schema: type[M]) -> M:
         raise document.error(problems_of(error, schema)) from None
 
 
-def problems_of(error: ValidationError, schema: type[Model]) -> list[tuple[KeyPath, str]]:
-    """What is wrong, as (key path, sentence) pairs without any value that may be a secret."""
-    found: list[tuple[KeyPath, str]] = []
+def problems_of(error: ValidationError, schema: type[Model]) -> list[Problem]:
+    """What is wrong, without any value that may be a secret."""
+    found: list[Problem] = []
     for detail in error.errors(include_url=False):
         path = tuple(key for key in detail["loc"] if key != "[key]")
         if detail["type"] == "extra_forbidden":
@@ -60,11 +60,11 @@ def problems_of(error: ValidationError, schema: type[Model]) -> list[tuple[KeyPa
             message = unknown_key(
                 key, known=[name for name, _ in members(section)], elsewhere=paths_of(schema)
             )
-            found.append(((*path[:-1], key), message))
+            found.append(Problem((*path[:-1], key), message))
         elif detail["type"] == "missing":
-            found.append((path[:-1], f"has no `{path[-1]}`; add the key"))
+            found.append(Problem(path[:-1], f"has no `{path[-1]}`; add the key"))
         else:
-            found.append((path, describe(detail)))
+            found.append(Problem(path, describe(detail)))
     return found
 
 

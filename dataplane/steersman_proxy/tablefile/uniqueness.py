@@ -7,7 +7,7 @@ hide that two others share an id.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from steersman_proxy.documents.document import Document, KeyPath
+from steersman_proxy.documents.document import Document, KeyPath, Problem
 from steersman_proxy.tablefile.schema import MAX_ENGINES
 from steersman_proxy.tablefile.urls import authority, engine_id, engine_url
 
@@ -15,7 +15,7 @@ Claim = tuple[str, KeyPath]
 """A name, and the key that takes it."""
 
 
-def collisions(document: Document) -> list[tuple[KeyPath, str]]:
+def collisions(document: Document) -> list[Problem]:
     """Everything that is taken twice, at its second place."""
     pools = list(_mappings(document.data.get("pools"), ("pools",)))
     engines = [
@@ -33,7 +33,7 @@ def collisions(document: Document) -> list[tuple[KeyPath, str]]:
     found += taken_by.twice("URL", _urls(engines))
     found += taken_by.twice("engine id", _ids(engines))
     if len(engines) > MAX_ENGINES:
-        found.append((("pools",), f"has {len(engines)} engines, more than {MAX_ENGINES}"))
+        found.append(Problem(("pools",), f"has {len(engines)} engines, more than {MAX_ENGINES}"))
     return found
 
 
@@ -41,9 +41,7 @@ class _Claims:
     def __init__(self, document: Document) -> None:
         self._document = document
 
-    def twice(
-        self, what: str, claims: Iterable[Claim], *, also: str = ""
-    ) -> list[tuple[KeyPath, str]]:
+    def twice(self, what: str, claims: Iterable[Claim], *, also: str = "") -> list[Problem]:
         """The claims on a name that was taken before, with the place that has it."""
         first: dict[str, KeyPath] = {}
         found = []
@@ -54,9 +52,9 @@ class _Claims:
             place = self._document.place(holder)
             line = f" (line {place.line})" if place else ""
             if what == "default pool":
-                found.append((path, f"another pool is the default already{line}; keep one"))
+                found.append(Problem(path, f"another pool is the default already{line}; keep one"))
             else:
-                found.append((path, f"the {what} {name!a} is taken already{line}{also}"))
+                found.append(Problem(path, f"the {what} {name!a} is taken already{line}{also}"))
         return found
 
 
@@ -76,15 +74,14 @@ def _texts(entries: Iterable[tuple[KeyPath, dict[str, Any]]], key: str) -> Itera
 def _models(pools: Iterable[tuple[KeyPath, dict[str, Any]]]) -> Iterator[Claim]:
     """Every model once for each pool; a pool that names one twice is told so by the schema."""
     for path, pool in pools:
+        names: dict[str, KeyPath] = {}
         if isinstance(pool.get("model"), str):
-            yield pool["model"], (*path, "model")
+            names[pool["model"]] = (*path, "model")
         listed = pool.get("models")
-        names: dict[str, int] = {}
         for position, name in enumerate(listed if isinstance(listed, list) else []):
             if isinstance(name, str):
-                names.setdefault(name, position)
-        for name, position in names.items():
-            yield name, (*path, "models", position)
+                names.setdefault(name, (*path, "models", position))
+        yield from names.items()
 
 
 def _urls(engines: Iterable[tuple[KeyPath, dict[str, Any]]]) -> Iterator[Claim]:

@@ -30,7 +30,8 @@ def engine_url(value: Any) -> str:
         raise ValueError(f"must be ASCII without spaces, found {shown}")
     scheme = value.partition("://")[0].lower()
     if "://" not in value or scheme not in _DEFAULT_PORTS:
-        raise ValueError(f"must begin with http:// or https://, found {shown}")
+        remedy = "" if "://" in value else f"; write {f'http://{value}'[:120]!a}"
+        raise ValueError(f"must begin with http:// or https://, found {shown}{remedy}")
     try:
         parts = urlsplit(value)
         port = parts.port
