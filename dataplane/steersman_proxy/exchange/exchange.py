@@ -56,9 +56,11 @@ from steersman_proxy.exchange.targeting import (
     choose_pool,
     wants_explanation,
 )
+from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.explain import explain
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
 from steersman_proxy.routing.view import PoolView
+from steersman_proxy.stamping.stamps import stamps_of
 
 MAX_ATTEMPTS = 3
 """The first try and at most two more engines (design decision "retry")."""
@@ -148,9 +150,15 @@ class Exchange:
             return self._unroutable(result)
         return self._go_on(self._request, result)
 
-    def served(self, status: int, headers: tuple[Header, ...], body: bytes) -> Respond:
-        """A route of our own has its answer."""
-        return self._respond(Respond(status, headers, body))
+    def served(
+        self, status: int, headers: tuple[Header, ...], body: bytes, engine: Engine | None = None
+    ) -> Respond:
+        """A route of our own has its answer; ``engine`` is the one that it came from, if any."""
+        stamps: tuple[Header, ...] = ()
+        if engine is not None:
+            version = engine.version if self._context.settings.rl_enabled else None
+            stamps = stamps_of(engine.url, version)
+        return self._respond(Respond(status, (*headers, *stamps), body))
 
     # --- selection --------------------------------------------------------------------------------
 
@@ -218,6 +226,7 @@ class Exchange:
         selected, request = self._selected, self._request
         assert selected is not None and request is not None, "nothing was sent"
         selected.guard.release()
+        self._context.observer.attempt_failed(selected.engine, failure)
         if failure.unsent:
             self._context.health.connect_failed(selected.engine)
             if self._attempts < MAX_ATTEMPTS and request.target is None:
@@ -244,6 +253,7 @@ class Exchange:
             if self._answer.streaming:
                 served = self._first_byte - self._held
                 self._context.observer.first_byte(self._selected.engine, served)
+        self._context.health.reached(self._selected.engine)
         return self._answer.data(data)
 
     def answer_end(self) -> StartAnswer | Finish:
@@ -255,7 +265,9 @@ class Exchange:
     def answer_failed(self, failure: Failure, detail: str = "") -> Respond | Cut:
         """The engine failed within its answer. A client that has seen nothing of it is told."""
         assert self._selected is not None and self._answer is not None, "nothing was sent"
-        error = failure_error(failure, engine=self._selected.engine, detail=detail)
+        engine = self._selected.engine
+        self._context.observer.attempt_failed(engine, failure)
+        error = failure_error(failure, engine=engine, detail=detail)
         if self._answer.collecting:
             return self._upstream_error(error)
         self._outcome = Outcome.UPSTREAM_FAILED

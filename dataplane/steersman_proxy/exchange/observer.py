@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from steersman_proxy.exchange.messages import ExchangeRecord
+from steersman_proxy.exchange.messages import ExchangeRecord, Failure
 from steersman_proxy.routing.eligibility import Reason
 from steersman_proxy.routing.engines import Engine
 
@@ -23,6 +23,10 @@ class Observer(Protocol):
         """The first byte of a streamed answer came so long after the request."""
         ...
 
+    def attempt_failed(self, engine: Engine, failure: Failure) -> None:
+        """An attempt at an engine failed, whether or not another one follows."""
+        ...
+
     def finished(self, record: ExchangeRecord) -> None:
         """An exchange is over."""
         ...
@@ -36,5 +40,5 @@ class HealthSink(Protocol):
         ...
 
     def reached(self, engine: Engine) -> None:
-        """The engine answered."""
+        """The engine sent the head of an answer, or a part of its body."""
         ...

@@ -24,6 +24,12 @@ def worker_only(url: str) -> HeadEdit:
     return HeadEdit(remove=_WORKER_ONLY, add=((WORKER, url.encode()),))
 
 
+def stamps_of(url: str, version: str | None) -> tuple[Header, ...]:
+    """The headers of an answer that one version made, or of whose version nothing is known."""
+    worker = (WORKER, url.encode())
+    return (worker,) if version is None else (worker, (VERSION, version.encode()))
+
+
 class Stamper:
     """The stamps of one answer from one engine."""
 
@@ -39,7 +45,7 @@ class Stamper:
     )
 
     def __init__(self, *, url: str, version: str | None, order: VersionOrder) -> None:
-        self._url = url.encode()
+        self._url = url
         self._at_dispatch = version
         self._order = order
         self._reader: EventReader | None = None
@@ -51,12 +57,10 @@ class Stamper:
 
     def edit(self) -> HeadEdit:
         """The change to the answer's head, with what is known by now."""
-        add: list[Header] = [(WORKER, self._url)]
-        if self.version is not None:
-            add.append((VERSION, self.version.encode()))
-            if self.mixed:
-                add.append((MIXED, b"true"))
-        return HeadEdit(remove=_ALL, add=tuple(add))
+        add = stamps_of(self._url, self.version)
+        if self.mixed and self.version is not None:
+            add = (*add, (MIXED, b"true"))
+        return HeadEdit(remove=_ALL, add=add)
 
     def read_body(self, body: bytes, *, at_end: str | None) -> Report:
         """Take the report of a whole answer; ``at_end`` is the table's version of the engine now.
