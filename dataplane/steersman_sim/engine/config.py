@@ -80,6 +80,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     admin_api_key: str | None = None
     """SGLang only."""
 
+    startup_s: float = 0.0
+    """Engine seconds after the start during which health probes fail (SGLang)."""
     max_running: int = 256
     """At most so many sequences of one rank in a batch."""
     kv_tokens: int = 400_000

@@ -52,6 +52,8 @@ class Dispatcher:
             raw_headers=request.raw_headers,
         )
         try:
+            if "Expect" in request.headers and request.transport is not None:
+                request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = await request.read()
             self._journal.keep_body(entry, body)
             self._core.watch.notify()

@@ -55,6 +55,9 @@ class _Server(web.Server):
         self._dispatch = dispatch
         self._numbers = numbers
         self.transports: dict[RequestHandler, tuple[int, asyncio.Transport]] = {}
+        self.deserted = asyncio.Event()
+        """Set while no connection is open."""
+        self.deserted.set()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         number, _ = self.transports.get(request.protocol, (0, None))
@@ -75,11 +78,14 @@ class _Server(web.Server):
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """A client connected."""
         self.transports[handler] = (next(self._numbers), transport)
+        self.deserted.clear()
         super().connection_made(handler, transport)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """A connection ended."""
         self.transports.pop(handler, None)
+        if not self.transports:
+            self.deserted.set()
         super().connection_lost(handler, exc)
 
 
@@ -145,8 +151,7 @@ class Listener:
         if abruptly:
             for _, transport in list(server.transports.values()):
                 reset(transport)
-            while server.transports:
-                await asyncio.sleep(0)
+            await server.deserted.wait()
         server.pre_shutdown()
         # aiohttp takes 0 for "without limit".
         await server.shutdown(timeout=max(grace_s, 0.01))

@@ -28,10 +28,17 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     utilization: float = 0.0
     total_prefill_uncached_tokens: int = 0
     num_retracted_reqs: int = 0
+    generated_tokens: int = 0
+    """Output tokens ever made; not part of the answer."""
 
 
-def snapshot_of(scheduler: Scheduler, *, rank: int, timestamp: float) -> LoadSnapshot:
-    """Read a scheduler."""
+def snapshot_of(
+    scheduler: Scheduler, *, rank: int, timestamp: float, before: LoadSnapshot
+) -> LoadSnapshot:
+    """Read a scheduler; the throughput is that since the snapshot ``before``."""
+    elapsed = timestamp - before.timestamp
+    made = scheduler.generated_tokens - before.generated_tokens
+    throughput = made / elapsed if elapsed > 0 and before.timestamp else 0.0
     used = scheduler.used_tokens
     prompts = scheduler.prompt_tokens
     waiting = sum(len(sequence.prompt) for sequence in scheduler.waiting)
@@ -47,6 +54,8 @@ def snapshot_of(scheduler: Scheduler, *, rank: int, timestamp: float) -> LoadSna
         max_total_num_tokens=scheduler.capacity,
         max_running_requests=scheduler.max_running,
         token_usage=round(used / scheduler.capacity, 4),
+        gen_throughput=round(throughput, 2),
+        generated_tokens=scheduler.generated_tokens,
         cache_hit_rate=round(scheduler.cached_tokens / prompts, 4) if prompts else 0.0,
         utilization=round(scheduler.running / scheduler.max_running, 4),
         total_prefill_uncached_tokens=scheduler.prefilled_tokens,
@@ -58,6 +67,7 @@ def load_json(snapshot: LoadSnapshot, *, include: frozenset[str]) -> dict[str, A
     """One element of ``loads``, with the sections that the query asked for."""
     fields: dict[str, Any] = msgspec.to_builtins(snapshot)
     retracted = fields.pop("num_retracted_reqs")
+    del fields["generated_tokens"]
     everything = "all" in include
     if everything or "memory" in include:
         fields["memory"] = {

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from steersman_sim.engine.config import EngineConfig
+from steersman_sim.engine.config import EngineConfig, Runtime
 from steersman_sim.engine.load import LoadSnapshot, snapshot_of
 from steersman_sim.engine.pace import Metronome, Pace
 from steersman_sim.engine.scheduler import Hold, Scheduler
@@ -156,17 +156,21 @@ class Rank:
         """What a reader of the load sees now.
 
         SGLang 0.5.23 publishes at every prefill batch, every few decode steps and on idle; not
-        while its loop is paused, when a reader keeps seeing the last snapshot.
+        while its loop is paused, when a reader keeps seeing the last snapshot. vLLM 0.32 refreshes
+        its gauges with every output, and not while it is paused either.
         """
         scheduler = self.scheduler
-        if scheduler.hold is not Hold.EVERYTHING and not scheduler.unfinished:
+        fresh = self._config.runtime is Runtime.VLLM or not scheduler.unfinished
+        if fresh and scheduler.hold is not Hold.EVERYTHING:
             self.publish_load()
         return self.load
 
     def publish_load(self) -> None:
         """Take a new snapshot."""
         self._steps_since_load = 0
-        self.load = snapshot_of(self.scheduler, rank=self.number, timestamp=time.time())
+        self.load = snapshot_of(
+            self.scheduler, rank=self.number, timestamp=time.time(), before=self.load
+        )
 
     async def _work(self) -> None:
         metronome = Metronome(self.pace)
@@ -208,7 +212,7 @@ class Rank:
         except asyncio.CancelledError:
             future.cancel()
             raise
-        except Exception as error:  # handed to whoever asked for the operation
+        except Exception as error:  # noqa: BLE001 - handed to whoever asked for the operation
             if not future.done():
                 future.set_exception(error)
         else:

@@ -126,6 +126,13 @@ class Scheduler:
         running = sum(sequence.target - sequence.computed for sequence in self.prefilling)
         return self._queued_uncached + running
 
+    @property
+    def draining(self) -> bool:
+        """Whether something still runs, or will run again although nothing new is admitted."""
+        if self.running or self.under_way is not None:
+            return True
+        return any(sequence.retractions for sequence in self.waiting)
+
     def idle(self) -> bool:
         """Whether nothing runs and, unless fully paused, nothing waits (SGLang's flush rule)."""
         if self.running or self.under_way is not None:

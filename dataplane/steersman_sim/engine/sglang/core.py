@@ -10,7 +10,6 @@ from steersman_sim.engine.call import Access, Call, Route
 from steersman_sim.engine.config import EngineConfig
 from steersman_sim.engine.core import EngineCore
 from steersman_sim.engine.replies import json_reply, openai_error, text_reply
-from steersman_sim.engine.scheduler import Hold
 from steersman_sim.engine.sequence import Sequence
 from steersman_sim.engine.sglang.gate import Gate
 
@@ -38,7 +37,7 @@ class SglangCore(EngineCore):
         """Names of the weight update groups that exist."""
         self.snapshot: list[str] | None = None
         """Checksums that ``weights_checker`` was told to remember."""
-        self.healthy = True
+        self.healthy = not config.startup_s
         """``server_status`` is Up; a failed health probe sets it to UnHealthy until a good one."""
         self.flushing = False
         """A ``flush_cache`` with a timeout is waiting."""
@@ -50,14 +49,10 @@ class SglangCore(EngineCore):
             return None
         if call.entry.path.startswith(_ALWAYS_OPEN):
             return None
-        match route.access:
-            case Access.OPEN:
-                return None
-            case Access.KEY:
-                wanted = key
-            case Access.ADMIN:
-                wanted = key if admin is None else admin
-        if wanted is None or bearer_is(call, wanted):
+        wanted = key
+        if route.access is Access.ADMIN and admin is not None:
+            wanted = admin
+        if route.access is Access.OPEN or wanted is None or bearer_is(call, wanted):
             return None
         return json_reply({"error": "Unauthorized"}, status=401)
 
@@ -84,10 +79,16 @@ class SglangCore(EngineCore):
             return
         super().submit(sequence, rank=rank)
 
-    @property
-    def scheduler_paused(self) -> bool:
-        """Whether the schedulers take no step."""
-        return self.ranks[0].scheduler.hold is Hold.EVERYTHING
+    def start(self) -> None:
+        """Begin to work; probes fail until the start-up time is over."""
+        super().start()
+        if self.config.startup_s:
+            self.spawn(self._start_up(), name="start-up")
+
+    async def _start_up(self) -> None:
+        await self.pace.sleep(self.config.startup_s)
+        self.healthy = True
+        self.watch.notify()
 
     def summary(self) -> dict[str, Any]:
         """What the tokenizer process knows."""

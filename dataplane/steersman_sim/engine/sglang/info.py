@@ -180,6 +180,8 @@ async def health_generate(call: Call) -> web.Response:
     """
     core = core_of(call)
     timings = core.config.timings
+    if time.time() - core.started < core.pace.wall(core.config.startup_s):
+        return empty_reply(status=503)
     began = time.monotonic()
     probe = core.spawn(_probe(core), name="health-probe")
     try:

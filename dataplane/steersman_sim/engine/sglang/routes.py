@@ -7,6 +7,7 @@ from aiohttp import web
 
 from steersman_sim.engine.call import Access, Call, Routes
 from steersman_sim.engine.extras import Extras
+from steersman_sim.engine.other_chats import OtherChats
 from steersman_sim.engine.replies import empty_reply, json_reply, text_reply
 from steersman_sim.engine.sglang import control, generate, info, openai, weights
 from steersman_sim.engine.sglang.core import core_of
@@ -70,13 +71,14 @@ def sglang_routes() -> Routes:
     """The table. What is not in it is a 404, as ``/get_load`` and ``/weight_version`` are."""
     routes = Routes()
     extras = Extras(openai.STYLE)
+    chats = OtherChats(openai.STYLE)
     add = routes.add
 
     add("POST PUT", "/generate", generate.generate)
     add("POST", "/v1/chat/completions", openai.chat_completions)
     add("POST", "/v1/completions", openai.completions)
-    add("POST", "/v1/responses", extras.responses)
-    add("POST", "/v1/messages", extras.messages)
+    add("POST", "/v1/responses", chats.responses)
+    add("POST", "/v1/messages", chats.messages)
     add("POST", "/v1/embeddings", extras.embeddings)
     add("POST PUT", "/encode", extras.encode)
     add("POST PUT", "/classify", extras.classify)

@@ -55,14 +55,7 @@ async def pause_ranks(core: VllmCore, *, mode: str, clear_cache: bool) -> None:
             await core.set_hold(Hold.NEW)
             if mode == "abort":
                 core.abort(lambda _: True)
-            await core.watch.until(
-                lambda: (
-                    not any(
-                        rank.scheduler.running or rank.scheduler.under_way is not None
-                        for rank in core.ranks
-                    )
-                )
-            )
+            await core.watch.until(lambda: not any(rank.scheduler.draining for rank in core.ranks))
         if clear_cache:
             for rank in core.ranks:
                 rank.scheduler.pool.clear()
@@ -86,10 +79,16 @@ async def pause(call: Call) -> web.Response:
 
 
 async def resume(call: Call) -> web.Response:
-    """``/resume``. With several data-parallel engines a pause still in flight is a 500."""
+    """``/resume``. With several data-parallel engines a pause still in flight is a 500.
+
+    On an engine that sleeps it starts a scheduler without memory: the engine dies of the first
+    request.
+    """
     core = core_of(call)
     if core.pausing and core.config.dp_size > 1:
         return string_error("a pause is still in progress", status=500)
+    if core.asleep and core.unfinished:
+        await core.die("resumed with requests while asleep")
     await core.set_hold(Hold.NOTHING)
     return json_reply({"status": "resumed"})
 

@@ -11,6 +11,7 @@ from steersman_sim.engine.core import EngineCore, no_gate
 from steersman_sim.engine.rank import Rank
 from steersman_sim.engine.replies import json_reply, vllm_error
 from steersman_sim.engine.scheduler import Hold
+from steersman_sim.engine.sequence import Sequence
 from steersman_sim.engine.sglang.core import bearer_is
 
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
@@ -55,6 +56,16 @@ class VllmCore(EngineCore):
     def admitted(self) -> AbstractAsyncContextManager[None]:
         """No gate."""
         return no_gate()
+
+    def submit(self, sequence: Sequence, *, rank: int | None = None) -> None:
+        """Hand a sequence to a rank, where it waits while the engine is paused.
+
+        A scheduler that was resumed while the memory is away kills the engine.
+        """
+        if self.asleep and self.ranks[0].scheduler.hold is Hold.NOTHING:
+            self.crash("a request reached the scheduler while asleep")
+            return
+        super().submit(sequence, rank=rank)
 
     def paused(self) -> bool:
         """Whether the schedulers are paused.

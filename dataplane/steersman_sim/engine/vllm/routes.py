@@ -5,6 +5,7 @@ from typing import Any
 from steersman_sim.engine.call import Access, Routes
 from steersman_sim.engine.config import EngineConfig
 from steersman_sim.engine.extras import Extras
+from steersman_sim.engine.other_chats import OtherChats
 from steersman_sim.engine.vllm import control, generate, info, openai, weights
 
 
@@ -12,13 +13,14 @@ def vllm_routes(config: EngineConfig) -> Routes:
     """The table. What is not in it is a 404."""
     routes = Routes()
     extras = Extras(openai.STYLE)
+    chats = OtherChats(openai.STYLE)
     add = routes.add
 
     add("POST", "/v1/chat/completions", openai.chat_completions)
     add("POST", "/v1/completions", openai.completions)
     add("POST", "/inference/v1/generate", generate.generate)
-    add("POST", "/v1/responses", extras.responses)
-    add("POST", "/v1/messages", extras.messages)
+    add("POST", "/v1/responses", chats.responses)
+    add("POST", "/v1/messages", chats.messages)
     add("POST", "/v1/embeddings", extras.embeddings)
     add("POST", "/classify", extras.classify)
     add("POST", "/score /v1/score", extras.score)
