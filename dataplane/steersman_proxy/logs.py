@@ -14,6 +14,7 @@ import queue
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, TextIO
 
 import msgspec
@@ -24,8 +25,11 @@ from steersman_proxy.settings import ProxySettings
 ROOT = "steersman"
 """All loggers of the proxy are below this one."""
 
-QUEUE = 20_000
+QUEUE_SIZE = 20_000
 """Records that may wait to be written."""
+
+CLOSING = 2.0
+"""Seconds that a shutdown waits for what is queued to be written."""
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4
@@ -131,19 +135,41 @@ class _Queue(logging.handlers.QueueHandler):
             self.dropped += 1
 
 
+class _Writer(logging.handlers.QueueListener):
+    """The writing thread. Its end is waited for, but not for ever: standard error may be stuck."""
+
+    queue: "queue.Queue[Any]"
+
+    def enqueue_sentinel(self) -> None:
+        with suppress(queue.Full):
+            self.queue.put(None, timeout=CLOSING)
+
+    def stop(self) -> None:
+        self.enqueue_sentinel()
+        if self._thread is not None:
+            self._thread.join(CLOSING)
+            self._thread = None
+
+
 class Logs:
     """The logging of a process, from :meth:`start` until :meth:`close`."""
 
-    def __init__(self, settings: ProxySettings, *, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        settings: ProxySettings,
+        *,
+        stream: TextIO | None = None,
+        queue_size: int = QUEUE_SIZE,
+    ) -> None:
         secrets = [*settings.api_keys, *settings.engine_keys.values()]
         if settings.admin_key is not None:
             secrets.append(settings.admin_key)
         kind = JsonFormatter if settings.log_format == "json" else TextFormatter
         writer = logging.StreamHandler(sys.stderr if stream is None else stream)
         writer.setFormatter(kind(secrets))
-        records: queue.Queue[logging.LogRecord] = queue.Queue(QUEUE)
+        records: queue.Queue[logging.LogRecord] = queue.Queue(queue_size)
         self._queue = _Queue(records)
-        self._listener = logging.handlers.QueueListener(records, writer)
+        self._listener = _Writer(records, writer)
         self._level = settings.log_level.upper()
         self.access = AccessLog() if settings.access_log else None
 
