@@ -4,9 +4,9 @@ Defaults are those of ``steersman_proxy.settings`` and ``steersman.settings``; e
 docstring is its line in ``docs/configuration/proxy.md``.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
 from steersman.settings import RoutingPolicy
 from steersman_proxy.config.names import (
@@ -248,6 +248,11 @@ class TableSource(Model):
     """How often the file is looked at."""
 
 
+def _none_is_empty(value: Any) -> Any:
+    """As with any section: one whose keys are all commented out is empty."""
+    return {} if value is None else value
+
+
 class ProxyConfig(Model):
     """The whole file. Relative paths in it are relative to its own directory."""
 
@@ -258,7 +263,9 @@ class ProxyConfig(Model):
     cors: Cors = Cors()
     limits: Limits = Limits()
     routing: Routing = Routing()
-    pools: dict[PoolName, Pool] = Field(default_factory=dict)
+    pools: Annotated[dict[PoolName, Pool], BeforeValidator(_none_is_empty)] = Field(
+        default_factory=dict
+    )
     """Settings of single pools, by the names that the table gives them."""
     health: Health = Health()
     upstream: Upstream = Upstream()

@@ -152,15 +152,12 @@ class Document:
         return f"{source}: {name}: {message}" if name else f"{source}: {message}"
 
     def is_written(self, path: KeyPath) -> bool:
-        """Whether the file or a flag has this very key."""
+        """Whether the file or a flag has this very key (not an item of a list)."""
         value: Any = self.data
         for key in path:
-            if (isinstance(value, dict) and key in value) or (
-                isinstance(value, list) and isinstance(key, int) and key < len(value)
-            ):
-                value = value[key]
-            else:
+            if not isinstance(value, dict) or key not in value:
                 return False
+            value = value[key]
         return True
 
     def error(self, problems: Iterable[Problem]) -> DocumentError:

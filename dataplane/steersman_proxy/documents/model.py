@@ -90,13 +90,13 @@ def model_at(schema: type[Model], path: KeyPath) -> type[Model]:
 
 def section_of(kind: Any) -> type[Model] | None:
     """The model that a type annotation means, if it means one."""
-    kind = _without_none(kind)
+    kind = without_none(kind)
     return kind if isinstance(kind, type) and issubclass(kind, Model) else None
 
 
 def element_of(kind: Any) -> Any:
     """The type of the members of a ``dict`` or the items of a ``list`` or ``tuple``, else None."""
-    kind = _without_none(kind)
+    kind = without_none(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return arguments[1]
@@ -114,7 +114,8 @@ def paths_of(schema: type[Model], *, prefix: str = "") -> Iterator[str]:
             yield from paths_of(section, prefix=f"{prefix}{key}.")
 
 
-def _without_none(kind: Any) -> Any:
+def without_none(kind: Any) -> Any:
+    """``X`` for ``X | None``, anything else as it is."""
     if get_origin(kind) in (Union, UnionType):
         rest = [argument for argument in get_args(kind) if argument is not NoneType]
         return rest[0] if len(rest) == 1 else kind

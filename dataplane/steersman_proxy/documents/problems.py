@@ -10,10 +10,11 @@ from steersman_proxy.documents.document import HiddenKey, WrittenFloat, WrittenI
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+_KEYS = "keys below it"
 _EXPECTED = {
-    "model_type": "keys below it",
-    "model_attributes_type": "keys below it",
-    "dict_type": "keys below it",
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "dict_type": _KEYS,
     "list_type": "a list",
     "tuple_type": "a list",
     "string_type": "text",
@@ -37,7 +38,8 @@ def describe(detail: "ErrorDetails") -> str:
         return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
     if found is None:
         return f"has no value; write {expected}, or delete the key"
-    message = f"must be {expected}, found {what(found)}"
+    verb = "have" if expected == _KEYS else "be"
+    message = f"must {verb} {expected}, found {what(found)}"
     if expected == "text" and isinstance(found, WrittenInt | WrittenFloat | bool):
         message += "; quote it to make it text"
     return message
@@ -57,7 +59,7 @@ def what(value: object) -> str:
         case list() | tuple():
             return "a list"
         case dict():
-            return "keys below it"
+            return _KEYS
     return f"a {type(value).__name__}"
 
 
@@ -74,7 +76,7 @@ def unknown_key(key: str, *, known: Iterable[str], elsewhere: Iterable[str]) -> 
     listed = f"known here are {', '.join(known)}"
     if isinstance(key, HiddenKey):
         return f"unknown key (not shown, as it may be a secret); {listed}"
-    places = [path for path in elsewhere if path.rpartition(".")[2] == key]
+    places = [path for path in elsewhere if _fold(path.rpartition(".")[2]) == _fold(key)]
     if places:
         return f"unknown key `{key}`; did you mean `{places[0]}`?"
     return f"unknown key `{key}`; {listed}"

@@ -113,8 +113,8 @@ class EngineEntry(Model):
     released: list[Tag] | None = None
     """Memory given up by a sleep; by default, if `control` is `asleep`, weights and kv_cache."""
     weight_version: Label = None
-    """The version of its weights, taken as text as written (`042` is not `42`'s spelling). Missing
-    or `default`: its weights have no version."""
+    """The version of its weights, as the text that is written. Missing or `default`: its weights
+    have no version."""
     trust: TrustName | None = None
     """How sure the writer is of `weightVersion`; by default `verified` if there is one, else
     `unknown`."""
