@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from steersman.clock import Clock
 from steersman_proxy.exchange.messages import Failure
@@ -81,8 +82,8 @@ class Connection(asyncio.BufferedProtocol):
     # --- Called by the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the interface without being of the class.
+        self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
