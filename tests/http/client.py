@@ -1,6 +1,7 @@
 """Short words for what the tests of the upstream client do all the time."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 
 from steersman.settings import Timeouts
 from steersman_proxy.http.endpoint import base_url
@@ -39,3 +40,9 @@ async def read_all(answer: Answer) -> bytes:
         assert part
         parts.append(part)
     return b"".join(parts)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the event loop turn until the condition holds; the test's own timeout bounds it."""
+    while not condition():  # noqa: ASYNC110 (states of the code under test, which has no events)
+        await asyncio.sleep(0.001)

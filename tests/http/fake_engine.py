@@ -108,7 +108,7 @@ class FakeEngine:
 
     async def open(self, *, host: str, tls: ssl.SSLContext | None, port: int = 0) -> None:
         self._server = await asyncio.start_server(
-            self._connected, host, port, ssl=tls, limit=2**24, backlog=1024
+            self._connected, host, port, ssl=tls, limit=2**17, backlog=1024
         )
         self.port = self._server.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -133,7 +133,7 @@ class FakeEngine:
             await self._script(Wire(self, reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (raised again by `close`)
             self.errors.append(error)
         finally:
             writer.transport.abort()

@@ -5,13 +5,15 @@ import gzip
 import random
 
 import pytest
-from tests.http.client import ask, read_all
-from tests.http.fake_engine import OK, Wire, always, fake_engine, once
 
 from steersman_proxy.exchange.messages import Failure
 from steersman_proxy.http.upstream import AttemptFailed, UpstreamPool
+from tests.http.client import ask, read_all
+from tests.http.fake_engine import OK, Wire, always, fake_engine, once
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 
 
 def chunk(data: bytes) -> bytes:
@@ -298,7 +300,9 @@ async def test_what_is_not_http_is_refused(pool: UpstreamPool, answer: bytes) ->
         assert pool.idle(engine.url) == 0
 
 
-@pytest.mark.parametrize("bad", [b"zz\r\nhello\r\n", b"-5\r\nhello\r\n", b"5\r\nhelloXX", b"F" * 17])
+@pytest.mark.parametrize(
+    "bad", [b"zz\r\nhello\r\n", b"-5\r\nhello\r\n", b"5\r\nhelloXX", b"F" * 17]
+)
 async def test_a_bad_chunk_ends_the_body_badly(pool: UpstreamPool, bad: bytes) -> None:
     """After what was good, and never with a proper end."""
     async with fake_engine(once(CHUNKED + GOOD_CHUNK + bad)) as engine:
