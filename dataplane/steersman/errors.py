@@ -80,6 +80,13 @@ class RequestError(SteersmanError):
         return msgspec.json.encode({"error": error | self.details})
 
 
+class ProxyFault(RequestError):
+    """A fault of the proxy itself. The request may have reached an engine."""
+
+    code = "proxy_fault"
+    remedy = SteersmanError.remedy
+
+
 class InvalidVersionPolicy(RequestError):
     """The version policy of a header, of a file or of a command is not in the grammar."""
 

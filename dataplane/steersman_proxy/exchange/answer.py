@@ -128,5 +128,11 @@ class Answer:
     def _observe(self, report: Report) -> None:
         """Let the engine's own report correct the table, unless the table has moved on meanwhile."""
         engine = self._selected.engine
-        if report.versions and engine.version == self._selected.version:
+        if not self._rl or not report.versions:
+            return
+        if report.unversioned and engine.seen_version:
+            # It named a version before, so it has started anew and its weights have no name. (An
+            # engine that never names one is only known by the table, which then counts.)
+            self._stamper.disown()
+        if engine.version == self._selected.version:
             self._context.fleet.observe(engine, report.current, seen_default=report.unversioned)

@@ -150,6 +150,10 @@ class Exchange:
             return self._unroutable(result)
         return self._go_on(self._request, result)
 
+    def refuse(self, error: RequestError, *, close: bool = False) -> Respond:
+        """The adapter cannot go on: nothing that can be understood, or sent, has come."""
+        return self._reject(error, close=close)
+
     def served(
         self, status: int, headers: tuple[Header, ...], body: bytes, engine: Engine | None = None
     ) -> Respond:

@@ -62,6 +62,11 @@ class Stamper:
             add = (*add, (MIXED, b"true"))
         return HeadEdit(remove=_ALL, add=add)
 
+    def disown(self) -> None:
+        """The engine has lost its version (it said ``default``): name none rather than a wrong one."""
+        self.version = None
+        self.mixed = False
+
     def read_body(self, body: bytes, *, at_end: str | None) -> Report:
         """Take the report of a whole answer; ``at_end`` is the table's version of the engine now.
 

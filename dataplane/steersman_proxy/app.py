@@ -1,0 +1,275 @@
+"""One proxy process, put together: what is made from the settings, in which order it starts and ends.
+
+Everything runs on one event loop. Nothing is global, so a test may run several proxies in one loop.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+from typing import Self
+
+from aiohttp import web
+
+from steersman.clock import MonotonicClock
+from steersman.errors import DocumentError
+from steersman.table import Table
+from steersman_proxy.admin.app import admin_app
+from steersman_proxy.admin.status import StatusPage
+from steersman_proxy.config.load import pools_without_row
+from steersman_proxy.exchange.context import Context
+from steersman_proxy.exchange.messages import ExchangeRecord
+from steersman_proxy.health.prober import Prober
+from steersman_proxy.health.timer import EjectionTimer
+from steersman_proxy.health.tracker import HealthTracker
+from steersman_proxy.holding import HoldDriver
+from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter
+from steersman_proxy.http.upstream import UpstreamPool
+from steersman_proxy.logs import Logs
+from steersman_proxy.metrics import ProxyMetrics, TableStatus
+from steersman_proxy.metrics.table import status_of_file
+from steersman_proxy.own.asking import EngineAsker
+from steersman_proxy.own.routes import OwnRoutes
+from steersman_proxy.request_ids import RequestIds
+from steersman_proxy.routing.fleet import Fleet
+from steersman_proxy.routing.hold import HoldQueue
+from steersman_proxy.settings import ProxySettings
+from steersman_proxy.tablefile.watch import TableWatcher
+
+_log = logging.getLogger("steersman.proxy")
+
+BACKLOG = 4096
+"""Connections that may wait to be accepted; trainers open thousands at once."""
+
+
+class _Observers:
+    """Metrics for everything, a line of log for each finished exchange."""
+
+    def __init__(self, metrics: ProxyMetrics, logs: Logs) -> None:
+        self._metrics = metrics
+        self._access = logs.access
+        # Bound once: these are called for every request.
+        self.selected = metrics.selected
+        self.unroutable = metrics.unroutable
+        self.first_byte = metrics.first_byte
+        self.attempt_failed = metrics.attempt_failed
+
+    def finished(self, record: ExchangeRecord) -> None:
+        """An exchange is over."""
+        self._metrics.finished(record)
+        if self._access is not None:
+            self._access.finished(record)
+
+
+class ProxyApp:
+    """A proxy from its settings to its last connection."""
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self.settings = settings
+        self._draining = False
+        self._stack = contextlib.AsyncExitStack()
+        self._clock = clock = MonotonicClock()
+        self.logs = Logs(settings)
+        self.fleet = Fleet(
+            clock=clock,
+            defaults=settings.defaults,
+            pool_settings=settings.pools,
+            rl_enabled=settings.rl_enabled,
+        )
+        self.hold = HoldQueue(self.fleet, clock=clock)
+        self.health = HealthTracker(
+            self.fleet, clock=clock, passive=settings.passive, probe=settings.probe
+        )
+        self.watcher = (
+            TableWatcher(
+                settings.table_file,
+                on_table=self.apply,
+                on_error=self._table_failed,
+                on_recovered=lambda: _log.info("the table file is good again"),
+                poll=settings.table_poll,
+                clock=clock,
+            )
+            if settings.table_file is not None
+            else None
+        )
+        self.metrics = ProxyMetrics(
+            self.fleet,
+            rl_enabled=settings.rl_enabled,
+            hold=self.hold,
+            table=self._table_status if self.watcher is not None else None,
+            dropped=lambda: self.logs.dropped,
+        )
+        self.context = Context(
+            fleet=self.fleet,
+            settings=settings,
+            observer=_Observers(self.metrics, self.logs),
+            health=self.health,
+            clock=clock,
+            new_request_id=RequestIds(),
+        )
+        self.port = 0
+        """The port for clients; known once started."""
+        self.metrics_port = 0
+        """The port for metrics, status and probes; known once started."""
+
+    # --- the table --------------------------------------------------------------------------------
+
+    def apply(self, table: Table) -> None:
+        """Put a table in force."""
+        before = self.fleet.view
+        self.fleet.apply(table)
+        engines, pools = len(table.engines), len(table.pools)
+        _log.info("table %s in force: %d pools, %d engines", table.epoch, pools, engines)
+        if before is None:
+            for warning in pools_without_row(self.settings, table):
+                _log.warning("%s", warning)
+
+    def _table_failed(self, error: DocumentError) -> None:
+        kept = "; the last good one stays in force" if self.fleet.view is not None else ""
+        for problem in error.problems:
+            _log.error("the table file cannot be used%s: %s", kept, problem)
+
+    def _table_status(self) -> TableStatus:
+        assert self.watcher is not None, "only asked for where there is a file"
+        return status_of_file(self.watcher, clock=self._clock)
+
+    # --- start ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop at once."""
+        await self.stop()
+
+    async def start(self) -> None:
+        """Read the table, then listen.
+
+        :raises DocumentError: if the table file cannot be used.
+        :raises OSError: if an address cannot be bound.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        settings = self.settings
+        self.logs.start()
+        stack.callback(self.logs.close)
+        if self.watcher is not None:
+            await self.watcher.first()
+            stack.push_async_callback(_cancel, asyncio.create_task(self.watcher.run()))
+        upstream = UpstreamPool(clock=self._clock, idle_limit=settings.upstream_idle)
+        stack.push_async_callback(upstream.close)
+        hold_driver = HoldDriver(self.hold, clock=self._clock)
+        stack.callback(hold_driver.close)
+        ejections = EjectionTimer(self.health, clock=self._clock)
+        ejections.start()
+        stack.callback(ejections.close)
+        asker = EngineAsker(
+            upstream, engine_keys=settings.engine_keys, rl_enabled=settings.rl_enabled
+        )
+        prober = Prober(
+            self.fleet,
+            tracker=self.health,
+            asker=asker,
+            settings=settings.probe,
+            random=random.Random(),
+        )
+        prober.start()
+        stack.push_async_callback(prober.close)
+        own = OwnRoutes(self.fleet, asker=asker, draining=lambda: self._draining)
+        self._adapter = AiohttpAdapter(self.context, upstream=upstream, hold=self.hold, own=own)
+        status = StatusPage(self.fleet, hold=self.hold, health=self.health, clock=self._clock)
+        await self._start_admin(stack, status)
+        await self._listen(stack)
+
+    async def _start_admin(self, stack: contextlib.AsyncExitStack, status: StatusPage) -> None:
+        app = admin_app(
+            self.fleet,
+            metrics=self.metrics,
+            status=status,
+            draining=lambda: self._draining,
+            table=self._table_status if self.watcher is not None else None,
+        )
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        listening = _bind(self.settings.metrics_host, self.settings.metrics_port)
+        await web.SockSite(runner, listening).start()
+        self.metrics_port = listening.getsockname()[1]
+
+    async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
+        listening = _bind(self.settings.host, self.settings.port)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._adapter.protocol, sock=listening, backlog=BACKLOG
+        )
+        stack.push_async_callback(self._adapter.close)
+        stack.callback(self._server.close)
+        self.port = listening.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """Where clients reach the proxy."""
+        return f"http://{_authority(self.settings.host, self.port)}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics, status and probes are."""
+        return f"http://{_authority(self.settings.metrics_host, self.metrics_port)}"
+
+    # --- end --------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Leave in good order: first not ready, then not listening, then wait for what runs.
+
+        Takes at most ``grace`` seconds; what still runs then is for :meth:`stop` to cut.
+        """
+        deadline = self._clock.now() + self.settings.grace
+        self._draining = True
+        _log.info("draining: not ready, still accepting for %.1f s", self.settings.drain)
+        await asyncio.sleep(self.settings.drain)
+        self.context.draining = True
+        self._server.close()
+        left = max(0.0, deadline - self._clock.now())
+        running = await self._adapter.drained(timeout=left)
+        if running:
+            _log.warning("%d requests still ran after the grace time; they are cut", running)
+
+    async def stop(self) -> None:
+        """Close everything now."""
+        await self._stack.aclose()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A bound socket; IPv6 addresses also as ``[::1]``.
+
+    :raises OSError: with the address, if it cannot be bound.
+    """
+    bare = host.removeprefix("[").removesuffix("]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((bare, port))
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        where = _authority(bare, port)
+        raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
+    return listening
+
+
+def _authority(host: str, port: int) -> str:
+    bare = host.removeprefix("[").removesuffix("]")
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
