@@ -43,19 +43,22 @@ async def until(fleet, condition):
 
 
 async def test_each_runtime_is_asked_by_its_safe_route():
-    async with fake_engine(ping=(200, "")) as sglang, fake_engine(health=(200, "")) as vllm:
-        async with fake_engine(ping=(200, "")) as unknown:
-            fleet = fleet_of(
-                row("s", url=sglang.url),
-                row("v", url=vllm.url, runtime=Runtime.VLLM),
-                row("u", url=unknown.url, runtime=Runtime.UNKNOWN),
-            )
-            async with probing(fleet):
-                for engine in (sglang, vllm, unknown):
-                    await engine.got(2)
-            assert set(sglang.targets()) == {"GET /ping"}
-            assert set(vllm.targets()) == {"GET /health"}
-            assert set(unknown.targets()) == {"GET /ping"}
+    async with (
+        fake_engine(ping=(200, "")) as sglang,
+        fake_engine(health=(200, "")) as vllm,
+        fake_engine(ping=(200, "")) as unknown,
+    ):
+        fleet = fleet_of(
+            row("s", url=sglang.url),
+            row("v", url=vllm.url, runtime=Runtime.VLLM),
+            row("u", url=unknown.url, runtime=Runtime.UNKNOWN),
+        )
+        async with probing(fleet):
+            for engine in (sglang, vllm, unknown):
+                await engine.got(2)
+        assert set(sglang.targets()) == {"GET /ping"}
+        assert set(vllm.targets()) == {"GET /health"}
+        assert set(unknown.targets()) == {"GET /ping"}
     assert all(engine.healthy for engine in fleet.engines())
 
 

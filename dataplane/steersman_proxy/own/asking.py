@@ -161,7 +161,7 @@ def _count(engine: Engine) -> Guard:
     requests = engine.load.requests
     guard = engine.load.take()
     if engine.pool is not None and engine.pool.levels is not None:
-        engine.pool.levels.move(1 << engine.index, requests, requests + 1)
+        engine.pool.levels.move(1 << engine.index, old=requests, new=requests + 1)
     return guard
 
 
