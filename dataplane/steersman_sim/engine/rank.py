@@ -186,6 +186,7 @@ class Rank:
                     await self._wake.wait()
                 metronome.rest()
                 continue
+            self._changed()
             if not self._config.manual:
                 await metronome.tick(step.duration)
             scheduler.end()

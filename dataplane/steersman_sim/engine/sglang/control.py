@@ -138,6 +138,7 @@ async def flush_cache(call: Call) -> web.Response:
         return text_reply("Another flush_cache is already in progress.\n", status=400)
     if timeout > 0:
         core.flushing = True
+        core.watch.notify()
         try:
             async with asyncio.timeout(timeout):
                 await core.watch.until(lambda: core.unfinished == 0)

@@ -25,7 +25,7 @@ class SglangCore(EngineCore):
 
     def __init__(self, config: EngineConfig, **rest: Any) -> None:
         super().__init__(config, **rest)
-        self.gate = Gate()
+        self.gate = Gate(changed=self.watch.notify)
         self.version = config.weight_version
         """The tokenizer's idea of the version: ``/model_info`` and chunks that are not final."""
         self.load_format = "auto"

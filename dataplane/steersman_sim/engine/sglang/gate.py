@@ -7,7 +7,7 @@ condition instead, so that a ``continue_generation`` waits for it (SGLang 0.5.23
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
@@ -67,8 +67,10 @@ class ReadersWriterLock:
 class Gate:
     """The pause flag and the lock, together as a request meets them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, changed: Callable[[], None]) -> None:
+        """``changed`` is called when a request begins or ends to wait here."""
         self.paused = False
+        self._changed = changed
         self.condition = asyncio.Condition()
         self.lock = ReadersWriterLock()
         self.waiting = 0
@@ -78,6 +80,7 @@ class Gate:
     async def admitted(self) -> AsyncIterator[None]:
         """Wait until requests are let through; hold the lock as a reader."""
         self.waiting += 1
+        self._changed()
         try:
             if self.paused or self.condition.locked():
                 async with self.condition:
@@ -86,6 +89,7 @@ class Gate:
             await reading.__aenter__()
         finally:
             self.waiting -= 1
+            self._changed()
         try:
             yield
         finally:
