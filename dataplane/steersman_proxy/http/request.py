@@ -47,7 +47,7 @@ def pieces(head: bytes, body: Sequence[bytes]) -> Iterator[Piece]:
             small.append(part)
             size += len(part)
             continue
-        if small:
+        if size:
             yield _joined(small)
             small, size = [], 0
         if len(part) < _SMALL:
@@ -56,7 +56,7 @@ def pieces(head: bytes, body: Sequence[bytes]) -> Iterator[Piece]:
         view = memoryview(part)
         for start in range(0, len(view), PIECE):
             yield view[start : start + PIECE]
-    if small:
+    if size:
         yield _joined(small)
 
 
