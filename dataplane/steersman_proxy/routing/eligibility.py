@@ -148,10 +148,10 @@ def sentence(
         case Reason.ROLE:
             return f"computes {engine.row.role.value}, the request needs {role.value}"
         case Reason.ASLEEP:
-            return f"asleep, its {' and '.join(engine.row.released)} memory is released"
+            return f"has released the memory of its {' and '.join(engine.row.released)}"
         case Reason.UNSYNCED:
             return (
-                f"unsynced: shows {version} while the pool is at {fleet_max}, trust {engine.trust}"
+                f"shows {version} ({engine.trust.value}) while the pool is at {fleet_max}"
             )
         case Reason.STALE:
             newest = "" if fleet_max is None else f", the newest is {fleet_max}"
@@ -159,7 +159,7 @@ def sentence(
         case Reason.UNVERSIONED:
             return f"has no version, which {policy} does not accept"
         case Reason.FULL:
-            return f"full, with {in_flight} requests in flight"
+            return f"{in_flight} in flight from this proxy, which is the limit"
         case _:
             return _FIXED[reason]
 

@@ -93,29 +93,38 @@ class Fleet:
                 seen.add(row.id)
                 members[row.pool].append(row)
 
+        before = {} if self.view is None else self.view.pools
         engines: dict[tuple[str, str], Engine] = {}
-        for name in rows:
-            for row in members[name]:
-                engines[row.id, row.url] = self._engine_of(row)
+        pools: dict[str, PoolView] = {}
+        for name, pool_row in rows.items():
+            ours = tuple(self._engine_of(row) for row in members[name])
+            engines.update(((engine.id, engine.url), engine) for engine in ours)
+            pools[name] = PoolView(
+                pool_row,
+                settings=self.settings_of(pool_row),
+                engines=ours,
+                queue=self.waiting.of(name),
+                rl_enabled=self.rl_enabled,
+                source=self._random,
+                before=before.get(name),
+            )
+        view = RoutingView(table.epoch, pools=pools)
+
+        # From here on nothing can fail: the table is in force as a whole.
+        for name, pool in pools.items():
+            for index, row in enumerate(members[name]):
+                pool.engines[index].take_row(row, pool=pool, index=index)
         for identity, engine in self._engines.items():
             if identity not in engines:
                 engine.pool = None
                 if engine.load.requests:
                     self._departed[identity] = engine
-        before = self.view
-        pools = {
-            name: self._view_pool(
-                row,
-                members=members[name],
-                engines=engines,
-                before=None if before is None else before.pools.get(name),
-            )
-            for name, row in rows.items()
-        }
+        for identity in engines:
+            self._departed.pop(identity, None)
         self._engines = engines
-        self.view = RoutingView(table.epoch, pools=pools)
+        self.view = view
         for name, pool in pools.items():
-            self._reconsider(pool, before=None if before is None else before.pools.get(name))
+            self._reconsider(pool, before=before.get(name))
         self.waiting.keep_only(pools)
         self._changed()
 
@@ -201,7 +210,7 @@ class Fleet:
         load.requests = requests + 1
         load.total += 1
         if pool.levels is not None:
-            pool.levels.move(1 << engine.index, requests, requests + 1)
+            pool.levels.move(1 << engine.index, old=requests, new=requests + 1)
         version = engine.version if self.rl_enabled else None
         return Selected(engine, Guard(load), version, view.epoch)
 
@@ -214,7 +223,7 @@ class Fleet:
                 self._departed.pop((engine.id, engine.url), None)
         else:
             if pool.levels is not None:
-                pool.levels.move(1 << engine.index, requests + 1, requests)
+                pool.levels.move(1 << engine.index, old=requests + 1, new=requests)
             pool.queue.mark_answered(engine.id)
         if self.on_capacity is not None:
             self.on_capacity()
@@ -227,7 +236,7 @@ class Fleet:
         engine = self._engines.get(identity)
         if engine is not None:
             return engine
-        engine = self._departed.pop(identity, None)
+        engine = self._departed.get(identity)
         if engine is not None:
             # Only its load is still true; what was seen of it was before it went.
             engine.healthy = True
@@ -237,27 +246,6 @@ class Fleet:
         engine = Engine(row, load=load)
         load.on_release = partial(self._released, engine)
         return engine
-
-    def _view_pool(
-        self,
-        row: PoolRow,
-        *,
-        members: list[EngineRow],
-        engines: Mapping[tuple[str, str], Engine],
-        before: PoolView | None,
-    ) -> PoolView:
-        pool = PoolView(
-            row,
-            settings=self.settings_of(row),
-            engines=tuple(engines[member.id, member.url] for member in members),
-            queue=self.waiting.of(row.name),
-            rl_enabled=self.rl_enabled,
-            source=self._random,
-            before=before,
-        )
-        for index, member in enumerate(members):
-            pool.engines[index].take_row(member, pool=pool, index=index)
-        return pool
 
     def _reconsider(self, pool: PoolView, *, before: PoolView | None) -> None:
         """Let those who wait for the pool be looked at again."""
