@@ -148,8 +148,8 @@ def _matches(engine: Engine, row: dict[str, Any]) -> bool:
 async def until(condition: Callable[[], bool], *, within: float = 20.0) -> None:
     """Let the loop turn until a condition of this process holds; fails if it never does."""
     async with asyncio.timeout(within):
-        while not condition():
-            await asyncio.sleep(0.002)  # noqa: ASYNC110 - the condition is plain state
+        while not condition():  # noqa: ASYNC110 - any state of this process, not one event
+            await asyncio.sleep(0.002)
 
 
 @contextlib.asynccontextmanager
