@@ -143,7 +143,7 @@ def test_filtered_candidates_by_reason_and_unroutable_requests():
         assert value(metrics, name, reason=always_there) == 0
     assert value(metrics, "smg_rl_requests_unroutable_total") == 0
     # The reasons of an error's body are texts.
-    metrics.unroutable({"asleep": 4})  # type: ignore[dict-item]
+    metrics.unroutable({"asleep": 4})
     assert value(metrics, "smg_rl_requests_unroutable_total") == 1
     assert value(metrics, name, reason="asleep") == 4
 

@@ -9,6 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,9 @@ from steersman.policy import GRAMMAR
 
 DEFAULT_PROXY = "http://127.0.0.1:29000"
 TIMEOUT = 10.0
+
+NUMERIC = frozenset({"IN FLIGHT", "RANK"})
+"""Columns that are aligned to the right."""
 
 Row = list[str]
 
@@ -123,7 +127,11 @@ def show(content: dict[str, Any], *, wide: bool, console: Console) -> None:
     header, rows = columns(content, wide=wide)
     if console.is_terminal:
         console.print(Text(" · ".join(facts), style="bold"), soft_wrap=True)
-        console.print(_rich_table(header, rows))
+        table = _rich_table(header, rows, wrap=not wide)
+        # Rather lines that the terminal folds than columns of which nothing is left.
+        least = Measurement.get(console, console.options.update(max_width=10_000), table)
+        console.width = max(console.width, least.maximum if wide else least.minimum)
+        console.print(table, crop=False)
         console.print(Text(content["summary"], style=_STYLE[content["outcome"]]), soft_wrap=True)
         return
     lines = [", ".join(facts), *plain_lines(header, rows), content["summary"]]
@@ -163,22 +171,23 @@ def plain_lines(header: Row, rows: list[Row]) -> list[str]:
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        "  ".join(
+            cell.rjust(width) if title in NUMERIC else cell.ljust(width)
+            for title, cell, width in zip(header, line, widths, strict=True)
+        ).rstrip()
         for line in lines
     ]
 
 
-def _rich_table(header: Row, rows: list[Row]) -> Table:
+def _rich_table(header: Row, rows: list[Row], *, wrap: bool) -> Table:
+    """The table with colours. If ``wrap``, the sentences may take several lines."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in header:
-        numeric = title in ("IN FLIGHT", "RANK")
-        # The engine's name is never cut: it is what people copy.
         table.add_column(
             title,
-            justify="right" if numeric else "left",
-            no_wrap=title != "WHY",
-            overflow="fold",
-            min_width=12 if title == "WHY" else None,
+            justify="right" if title in NUMERIC else "left",
+            no_wrap=title != "WHY" or not wrap,
+            min_width=24 if title == "WHY" else None,
         )
     place = header.index("VERDICT")
     for row in rows:
