@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -61,32 +62,52 @@ async def _leak_watch(request: pytest.FixtureRequest) -> AsyncIterator[None]:
 
     Runs in the test's own event loop, and is taken down after all other fixtures of the test.
     """
-    tasks_before = asyncio.all_tasks()
+    tasks_before = asyncio.all_tasks() - {asyncio.current_task()}
     sockets_before = open_sockets()
-    pairs_before = unnamed_pairs(sockets_before)
     yield
-    if request.node.stash.get(_call_failed, False):
-        return
-    this = asyncio.current_task()
+    leaks: list[str] = []
+    if not request.node.stash.get(_call_failed, False):
+        leaks = await leaks_after(tasks=tasks_before, sockets=sockets_before)
+    leaks += [f"task {task} ignores its cancellation" for task in await end_tasks(tasks_before)]
+    if leaks:
+        pytest.fail("the test leaked:\n  " + "\n  ".join(sorted(leaks)), pytrace=False)
+
+
+async def leaks_after(
+    *, tasks: "set[asyncio.Task[Any]]", sockets: set[tuple[int, int, int]]
+) -> list[str]:
+    """What is there now and was not among ``tasks`` and ``sockets``, after the grace time."""
+    ignored = tasks | {asyncio.current_task()}
     deadline = time.monotonic() + LEAK_GRACE
     pause = 0.0
     while True:
-        tasks = {task for task in asyncio.all_tasks() - tasks_before if task is not this}
-        sockets_now = open_sockets()
-        sockets = sockets_now - sockets_before
-        # uvloop wakes itself through a socket pair that it makes anew each time it is run.
-        replaced = len(pairs_before - sockets_now)
-        sockets -= set(sorted(unnamed_pairs(sockets))[:replaced])
-        if not tasks and not sockets:
-            return
-        if time.monotonic() >= deadline:
+        new_tasks = asyncio.all_tasks() - ignored
+        new_sockets = open_sockets() - sockets
+        if time.monotonic() >= deadline or not (new_tasks or new_sockets):
             break
         # The first rounds only let the loop turn; most leftovers are gone after one or two.
         await asyncio.sleep(pause)
         pause = min(0.05, pause + 0.002)
-    leaks = [f"task {describe_task(task)}" for task in tasks]
-    leaks += [f"socket {describe_socket(descriptor)}" for descriptor, _, _ in sorted(sockets)]
-    pytest.fail("the test leaked:\n  " + "\n  ".join(sorted(leaks)), pytrace=False)
+    return [f"task {describe_task(task)}" for task in new_tasks] + [
+        f"socket {describe_socket(descriptor)}" for descriptor, _, _ in sorted(new_sockets)
+    ]
+
+
+async def end_tasks(before: "set[asyncio.Task[Any]]") -> list[str]:
+    """Cancel the tasks that a test left behind; describe those that do not end.
+
+    asyncio's runner would wait for them without a limit, after the test's own time limit has struck
+    already. It does not see a task that is not registered any more.
+    """
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left:
+        return []
+    _, stubborn = await asyncio.wait(left, timeout=LEAK_GRACE)
+    for task in stubborn:
+        asyncio.tasks._unregister_task(task)
+    return [describe_task(task) for task in stubborn]
 
 
 def open_sockets() -> set[tuple[int, int, int]]:
@@ -117,7 +138,7 @@ def unnamed_pairs(sockets: set[tuple[int, int, int]]) -> set[tuple[int, int, int
     return found
 
 
-def describe_task(task: "asyncio.Task[object]") -> str:
+def describe_task(task: "asyncio.Task[Any]") -> str:
     """Name, coroutine and the line where it waits."""
     frames = task.get_stack(limit=1)
     place = f" at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""

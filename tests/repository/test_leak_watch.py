@@ -115,6 +115,20 @@ async def test_reused_descriptor():
 async def test_failing_test_is_told_once():
     kept.append(asyncio.create_task(forever()))
     raise AssertionError("the real reason")
+
+
+async def never_ends():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+
+async def test_stubborn_task_does_not_hang_the_run():
+    kept.append(asyncio.create_task(never_ends(), name="the-stubborn"))
+    await asyncio.sleep(0)
+    raise AssertionError("the real reason, too")
 """
 
 
@@ -126,12 +140,14 @@ def test_allows_what_ends_in_time(pytester: pytest.Pytester) -> None:
 
 def test_fails_what_leaks(pytester: pytest.Pytester) -> None:
     result = run(pytester, LEAKING)
-    # Four bodies pass and their teardown is the error; the fifth fails by itself, without an error.
-    result.assert_outcomes(passed=4, errors=4, failed=1)
+    # Four bodies pass and their teardown is the error. The fifth fails by itself, without an error;
+    # so does the sixth, but its task would hang the run, which has to be told.
+    result.assert_outcomes(passed=4, errors=5, failed=2)
     output = result.stdout.str()
     assert re.search(r"task the-forgotten \(forever\) at .*:\d+", output)
     assert re.search(r"socket fd \d+ \('127\.0\.0\.1', \d+\) not connected", output)
-    assert len(re.findall(r"^the test leaked:$", output, re.MULTILINE)) == 4
+    assert len(re.findall(r"^the test leaked:$", output, re.MULTILINE)) == 5
+    assert re.search(r"task the-stubborn \(never_ends\) at .* ignores its cancellation", output)
     assert "the real reason" in output
 
 
