@@ -1,4 +1,7 @@
-"""Request ids for requests that came without one."""
+"""Request ids for requests that came without one.
+
+All have one length, so that none is the beginning of another: SGLang aborts by prefix.
+"""
 
 import itertools
 import os
@@ -12,5 +15,5 @@ class RequestIds:
         self._counter = itertools.count(1)
 
     def __call__(self) -> str:
-        """The next id, such as ``st-3f9a0c1d2e4b-1a``."""
-        return f"st-{self._prefix}-{next(self._counter):x}"
+        """The next id, such as ``st-3f9a0c1d2e4b-000000001a``."""
+        return f"st-{self._prefix}-{next(self._counter):010x}"

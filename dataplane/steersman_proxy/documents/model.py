@@ -64,8 +64,13 @@ def problems_of(error: ValidationError, schema: type[Model]) -> list[Problem]:
         elif detail["type"] == "missing":
             found.append(Problem(path[:-1], f"has no `{path[-1]}`; add the key"))
         else:
-            found.append(Problem(path, describe(detail)))
+            found.append(Problem(path, describe(detail, required=_is_required(schema, path))))
     return found
+
+
+def _is_required(schema: type[Model], path: KeyPath) -> bool:
+    fields = model_at(schema, path[:-1]).model_fields.values()
+    return any(field.alias == path[-1] and field.is_required() for field in fields)
 
 
 def members(schema: type[Model]) -> Iterator[tuple[str, Any]]:
@@ -106,12 +111,21 @@ def element_of(kind: Any) -> Any:
 
 
 def paths_of(schema: type[Model], *, prefix: str = "") -> Iterator[str]:
-    """Every key of the schema with its path, such as ``listen.port``."""
+    """Every key of the schema with its path, such as ``listen.port`` or ``pools[].engines``."""
     for key, kind in members(schema):
         yield f"{prefix}{key}"
-        section = section_of(kind)
+        inner, mark = element_of(kind), ""
+        if inner is not None:
+            mark = ".NAME" if is_mapping(kind) else "[]"
+        section = section_of(kind if inner is None else inner)
         if section is not None:
-            yield from paths_of(section, prefix=f"{prefix}{key}.")
+            yield from paths_of(section, prefix=f"{prefix}{key}{mark}.")
+
+
+def is_mapping(kind: Any) -> bool:
+    """Whether a type annotation means keys that the writer chooses."""
+    origin = get_origin(without_none(kind))
+    return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 def without_none(kind: Any) -> Any:

@@ -25,7 +25,7 @@ _EXPECTED = {
 }
 
 
-def describe(detail: "ErrorDetails") -> str:
+def describe(detail: "ErrorDetails", *, required: bool) -> str:
     """The sentence for one error of pydantic; never repeats a text from the file.
 
     Our own checks raise ValueError with a sentence, which is taken as it is.
@@ -37,7 +37,7 @@ def describe(detail: "ErrorDetails") -> str:
     if expected is None:
         return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
     if found is None:
-        return f"has no value; write {expected}, or delete the key"
+        return f"has no value; write {expected}{'' if required else ', or delete the key'}"
     verb = "have" if expected == _KEYS else "be"
     message = f"must {verb} {expected}, found {what(found)}"
     if expected == "text" and isinstance(found, WrittenInt | WrittenFloat | bool):

@@ -99,6 +99,7 @@ class Exchange:
         self._error: RequestError | None = None
         self._outcome = Outcome.CLIENT_GONE
         self._own_answer_bytes = 0
+        self._rid: str | None = None
         given = head.first(b"x-request-id")
         mints = not given and context.settings.rl_enabled
         self._minted = context.new_request_id() if mints else None
@@ -214,6 +215,12 @@ class Exchange:
 
     def _request_edit(self, pool: str) -> HeadEdit:
         remove, add = self._admission.consumed, self._own_headers()
+        rid_header = self._context.settings.rid_header.get(pool, "").lower().encode()
+        if rid_header == b"x-request-id" and self._minted is not None:
+            self._rid = self.request_id
+        elif rid_header and self._head.first(rid_header) is None:
+            self._rid = self._context.new_request_id()
+            add = (*add, (rid_header, self._rid.encode()))
         key = self._context.settings.engine_keys.get(pool)
         if key is not None:
             remove |= {b"authorization"}
@@ -279,6 +286,17 @@ class Exchange:
         return Cut()
 
     # --- the end ----------------------------------------------------------------------------------
+
+    @property
+    def abandoned(self) -> tuple[Engine, str] | None:
+        """The engine, and the id that we gave it, of a request that nobody waits for any more.
+
+        ``None`` unless an id of our own travelled in a header: engines match ids by prefix, so a
+        client's id might end somebody else's request.
+        """
+        if self._outcome is Outcome.CLIENT_GONE and self._selected is not None and self._rid:
+            return self._selected.engine, self._rid
+        return None
 
     def _upstream_error(self, error: UpstreamError) -> Respond:
         assert self._selected is not None

@@ -38,6 +38,7 @@ from steersman_proxy.http.failure import AttemptFailed
 from steersman_proxy.http.headers import request_headers, response_headers
 from steersman_proxy.http.upstream import Answer, UpstreamPool
 from steersman_proxy.own.routes import OwnRoutes
+from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.hold import HoldQueue, Ticket
 from steersman_proxy.routing.request import Selected
 
@@ -71,6 +72,7 @@ class AiohttpAdapter:
         self._hold = hold
         self._own = own
         self._running: set[asyncio.Task[Any]] = set()
+        self._aborts: set[asyncio.Task[None]] = set()
         self._idle: asyncio.Event | None = None
         self._server = _Server(
             self._handle,
@@ -105,7 +107,7 @@ class AiohttpAdapter:
 
     async def close(self) -> None:
         """Cut everything now."""
-        running = list(self._running)
+        running = [*self._running, *self._aborts]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -135,11 +137,19 @@ class AiohttpAdapter:
                 await _give_up(client, exchange)
             finally:
                 exchange.close(client_gone=client_gone)
+                if exchange.abandoned is not None:
+                    self._abort(*exchange.abandoned)
             return client
         finally:
             self._running.discard(task)
             if self._idle is not None and not self._running:
                 self._idle.set()
+
+    def _abort(self, engine: Engine, rid: str) -> None:
+        """Tell the engine, without waiting for it; the closed connection has told it already."""
+        task = asyncio.ensure_future(self._own.abort_one(engine, rid))
+        self._aborts.add(task)
+        task.add_done_callback(self._aborts.discard)
 
     async def serve(self, action: Serve, head: RequestHead, exchange: Exchange) -> Respond:
         """Answer a route of our own."""

@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._lost(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the transport's interface)
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:

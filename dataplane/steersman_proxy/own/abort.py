@@ -106,6 +106,15 @@ async def abort(asker: EngineAsker, pool: PoolView, request: Abort) -> OwnAnswer
     return error_answer(NoAvailableEngine(message), **content)
 
 
+async def abort_one(asker: EngineAsker, engine: Engine, rid: str) -> None:
+    """Tell one engine that nobody waits for a request any more; ``rid`` is one that we made.
+
+    :raises Refused, NotAsked, AskFailed: if it could not be told; its connection is closed anyway.
+    """
+    raw = msgspec.json.encode({"rid": rid})
+    await _abort_on(asker, engine, Abort(ids=(rid,), raw=raw, as_came=True))
+
+
 async def _abort_on(asker: EngineAsker, engine: Engine, request: Abort) -> int:
     """The status of an engine that accepted.
 

@@ -1,14 +1,16 @@
 """Serves the routes of :data:`Kind.OWN`: which function answers which path."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
 from steersman.errors import RequestError, UnknownRoute
 from steersman_proxy.exchange.messages import RequestHead, Serve
 from steersman_proxy.own import models, usable
-from steersman_proxy.own.abort import abort, read_abort
+from steersman_proxy.own.abort import abort, abort_one, read_abort
 from steersman_proxy.own.answer import OwnAnswer, error_answer
-from steersman_proxy.own.asking import EngineAsker
+from steersman_proxy.own.asking import AskFailed, EngineAsker, NotAsked
+from steersman_proxy.own.fanout import Refused
 from steersman_proxy.own.flush import flush
 from steersman_proxy.own.info import engine_info
 from steersman_proxy.own.loads import loads
@@ -19,6 +21,7 @@ from steersman_proxy.own.pools import (
     query_without,
     view_of,
 )
+from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.fleet import Fleet
 
 
@@ -40,6 +43,11 @@ class OwnRoutes:
             return await self._serve(action, head)
         except RequestError as error:
             return error_answer(error)
+
+    async def abort_one(self, engine: Engine, rid: str) -> None:
+        """Tell an engine that nobody waits for a request any more; never raises an engine's fault."""
+        with contextlib.suppress(Refused, NotAsked, AskFailed):
+            await abort_one(self._asker, engine, rid)
 
     async def _serve(self, action: Serve, head: RequestHead) -> OwnAnswer:
         path, fleet = action.route.path, self._fleet

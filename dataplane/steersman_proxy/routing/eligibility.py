@@ -150,9 +150,7 @@ def sentence(
         case Reason.ASLEEP:
             return f"has released the memory of its {' and '.join(engine.row.released)}"
         case Reason.UNSYNCED:
-            return (
-                f"shows {version} ({engine.trust.value}) while the pool is at {fleet_max}"
-            )
+            return f"shows {version} ({engine.trust.value}) while the pool is at {fleet_max}"
         case Reason.STALE:
             newest = "" if fleet_max is None else f", the newest is {fleet_max}"
             return f"{version} is too old for {policy}{newest}"

@@ -252,15 +252,10 @@ class Fleet:
         if before is None or not pool.queue.tickets:
             return
         old, new = before.settings, pool.settings
-        if (
-            old.version_policy != new.version_policy
-            or old.sticky_pause != new.sticky_pause
-            or old.hold.timeout != new.hold.timeout
-            or pool.engines != before.engines
-        ):
-            pool.queue.unsettle()
-        else:
-            pool.queue.mark_changed()
+        policies = old.version_policy != new.version_policy
+        if policies or old.sticky_pause != new.sticky_pause or pool.engines != before.engines:
+            pool.queue.unsettle(policies=policies)
+        pool.queue.mark_changed()
 
     def _fact_changed(self, engine: Engine) -> None:
         if engine.pool is not None:

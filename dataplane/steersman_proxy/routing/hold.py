@@ -21,8 +21,9 @@ from steersman_proxy.routing.refusal import too_many_wait, waited_too_long
 from steersman_proxy.routing.request import LaneKey, RouteRequest, Selected, Wait
 from steersman_proxy.routing.room import Room, release_window
 from steersman_proxy.routing.selection import lane_of
+from steersman_proxy.routing.ticket import Lane, Ticket
 from steersman_proxy.routing.view import PoolView
-from steersman_proxy.routing.waiting import Lane, PoolQueue, Ticket
+from steersman_proxy.routing.waiting import PoolQueue
 
 __all__ = ["HoldQueue", "Ticket"]
 
@@ -135,17 +136,16 @@ class HoldQueue:
         """One slice for one pool; whether work is left."""
         pool = self._fleet.pool(queue.name)
         budget = _NO_POOL_SLICE if pool is None else max(1, pool.settings.hold.slice)
-        everything, freed = queue.take_due()
+        due = queue.take_due()
+        finished = False
         release = _Release(self._fleet, pool=pool, queue=queue)
         try:
-            budget = release.settle(budget)
-            lanes = queue.lanes_to_try(everything=everything, freed=freed)
-            if release.run(lanes, budget=budget):
-                everything, freed = False, set()
+            release.settle(budget)
+            finished = release.run(queue.lanes_to_try(due), budget=budget)
         finally:
-            # What was not finished, also because a callback failed, is due again.
-            queue.give_back_due(everything=everything, freed=freed)
-        return queue.due
+            if not finished:  # also because a callback failed
+                queue.give_back(due)
+        return queue.has_work
 
 
 class _Release:
@@ -162,11 +162,8 @@ class _Release:
         self._rooms: dict[LaneKey, Room] = {}
         self._in_flight: int | None = None
 
-    def settle(self, budget: int) -> int:
-        """Move tickets to the lane of the engine that they wait for under the present table.
-
-        :returns: what is left of ``budget``.
-        """
+    def settle(self, budget: int) -> None:
+        """Move up to ``budget`` tickets to the lane that they belong to under the present table."""
         queue, pool = self._queue, self._pool
         while queue.unsettled and budget > 0:
             ticket = queue.unsettled.pop()
@@ -176,7 +173,6 @@ class _Release:
             if lane != ticket.lane:
                 queue.move(ticket, lane)
             budget -= 1
-        return budget
 
     def run(self, lanes: Iterable[Lane], *, budget: int) -> bool:
         """Let the first of all heads go on, again and again; whether every lane is stuck or empty.

@@ -47,7 +47,7 @@ def lane_to_join(pool: PoolView, request: RouteRequest) -> LaneKey | None:
     if not pool.queue.tickets or not pool.may_hold:
         return None
     lane = lane_of(pool, request)
-    if pool.queue.lane(lane) is not None or (pool.limit and pool.queue.due):
+    if pool.queue.lane(lane) is not None or (pool.limit and pool.queue.due.room):
         return lane
     return None
 

@@ -7,121 +7,38 @@ not depend on how many stay.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from heapq import heappop, heappush
+from collections.abc import Callable, Container
 
-from steersman.clock import Clock
-from steersman.errors import RequestError
-from steersman_proxy.routing.request import LaneKey, RouteRequest, Selected
+from steersman_proxy.routing.request import LaneKey
+from steersman_proxy.routing.ticket import Lane, Ticket
 
 
-class Ticket:
-    """One waiting request. Exactly one of three ends it: its release, its failure, its cancelling."""
+class Due:
+    """What has happened since the lanes of a pool were tried."""
 
-    __slots__ = (
-        "_clock",
-        "_left",
-        "_on_fail",
-        "_on_release",
-        "entered",
-        "lane",
-        "queue",
-        "request",
-        "seq",
-    )
+    __slots__ = ("changed", "entered", "freed")
 
-    def __init__(
-        self,
-        request: RouteRequest,
-        *,
-        lane: LaneKey,
-        clock: Clock,
-        on_release: Callable[[Selected], None],
-        on_fail: Callable[[RequestError], None],
-    ) -> None:
-        self.request = request
-        self.lane = lane
-        self.entered = clock.now()
-        self._on_release = on_release
-        self._on_fail = on_fail
-        self.queue: PoolQueue | None = None
-        """Where it waits; ``None`` before and afterwards."""
-        self.seq = 0
-        """Order of arrival in the pool."""
-        self._clock = clock
-        self._left: float | None = None
+    def __init__(self) -> None:
+        self.changed = False
+        """Table, health or reports: any lane may be able to go on."""
+        self.freed: set[str] = set()
+        """Ids of engines that gave back a request."""
+        self.entered: set[LaneKey] = set()
+        """Lanes in which somebody began to wait."""
+
+    def __bool__(self) -> bool:
+        return self.changed or bool(self.freed) or bool(self.entered)
 
     @property
-    def waiting(self) -> bool:
-        """Whether it has not ended yet."""
-        return self.queue is not None
+    def room(self) -> bool:
+        """Whether an engine may have room that nobody was offered yet."""
+        return self.changed or bool(self.freed)
 
-    @property
-    def waited(self) -> float:
-        """Seconds from its arrival to its end, or to now."""
-        end = self._clock.now() if self._left is None else self._left
-        return end - self.entered
-
-    def cancel(self) -> None:
-        """The client has left. Nothing is called any more; idempotent."""
-        if self.queue is not None:
-            self.queue.remove(self)
-
-    def release(self, selected: Selected) -> None:
-        """An engine takes the request; the ticket has left its queue."""
-        self._on_release(selected)
-
-    def fail(self, error: RequestError) -> None:
-        """Nobody will take the request; the ticket has left its queue."""
-        self._on_fail(error)
-
-    def leave(self) -> None:
-        """Wait no longer, whatever the reason."""
-        self.queue = None
-        self._left = self._clock.now()
-
-
-class Lane:
-    """The waiting requests of one :class:`LaneKey`, in the order of their arrival.
-
-    A heap of arrival numbers, because a ticket can move here from another lane and keeps its place
-    in time. Numbers of tickets that left are dropped when they surface, or when they are many; the
-    tickets themselves are gone at once.
-    """
-
-    __slots__ = ("_heap", "_tickets", "key", "live")
-
-    def __init__(self, key: LaneKey, *, tickets: Mapping[int, Ticket]) -> None:
-        self.key = key
-        self.live = 0
-        self._tickets = tickets
-        self._heap: list[int] = []
-
-    def push(self, ticket: Ticket) -> None:
-        """Take in a ticket at its place in time."""
-        heappush(self._heap, ticket.seq)
-        self.live += 1
-
-    def head(self) -> Ticket | None:
-        """The first in the order of arrival; ``None`` if the lane is empty."""
-        heap = self._heap
-        while heap:
-            ticket = self._tickets.get(heap[0])
-            if ticket is not None and ticket.lane == self.key:
-                return ticket
-            heappop(heap)
-        return None
-
-    def dropped_one(self) -> None:
-        """A ticket of this lane has left it."""
-        self.live -= 1
-        if len(self._heap) > 2 * self.live + 16:
-            here = {seq for seq in self._heap if self._is_here(seq)}
-            self._heap = sorted(here)  # which is a heap
-
-    def _is_here(self, seq: int) -> bool:
-        ticket = self._tickets.get(seq)
-        return ticket is not None and ticket.lane == self.key
+    def add(self, other: "Due") -> None:
+        """Both have happened."""
+        self.changed = self.changed or other.changed
+        self.freed |= other.freed
+        self.entered |= other.entered
 
 
 class PoolQueue:
@@ -136,19 +53,16 @@ class PoolQueue:
         """Answers by engine since somebody began to wait; widens the release window."""
         self.unsettled: list[Ticket] = []
         """Tickets whose lane must be found anew, last first."""
-        self.changed = False
-        """Whether any lane may have become able to go on."""
-        self.freed: set[str] = set()
-        """Ids of engines that gave back a request since the last release."""
+        self.due = Due()
         self._lanes: dict[LaneKey, Lane] = {}
         self._by_engine: dict[str | None, dict[LaneKey, Lane]] = {}
         self._next_seq = 0
         self._on_due = on_due
 
     @property
-    def due(self) -> bool:
+    def has_work(self) -> bool:
         """Whether a release has to look at this queue."""
-        return self.changed or bool(self.freed) or bool(self.unsettled)
+        return bool(self.due) or bool(self.unsettled)
 
     def lane(self, key: LaneKey) -> Lane | None:
         """The lane, if somebody waits in it."""
@@ -162,8 +76,9 @@ class PoolQueue:
         self.tickets[ticket.seq] = ticket
         self.bytes += ticket.request.body_bytes
         if self._push(ticket):
-            # The first of its lane: nobody has tried since the caller was told to wait.
-            self.mark_changed()
+            # The first of its lane: what it was told to wait for may have come meanwhile.
+            self.due.entered.add(ticket.lane)
+            self._on_due(self)
 
     def remove(self, ticket: Ticket) -> None:
         """Take out a ticket that waits here. Its bytes count no longer."""
@@ -173,61 +88,72 @@ class PoolQueue:
         self._drop(ticket)
         if not self.tickets:
             self.answered.clear()
-            self.freed.clear()
             self.unsettled.clear()
-            self.changed = False
+            self.due = Due()
 
     def move(self, ticket: Ticket, key: LaneKey) -> Lane:
         """Let a ticket wait for something else, at its place in time."""
         self._drop(ticket)
         ticket.lane = key
         self._push(ticket)
+        self.due.entered.add(key)
         return self._lanes[key]
 
     def mark_changed(self) -> None:
         """Table, health or reports changed: every lane has to be looked at."""
         if self.tickets:
-            self.changed = True
+            self.due.changed = True
             self._on_due(self)
 
     def mark_answered(self, engine_id: str) -> None:
         """An engine gave back a request."""
         if self.tickets:
             self.answered[engine_id] = self.answered.get(engine_id, 0) + 1
-            self.freed.add(engine_id)
+            self.due.freed.add(engine_id)
             self._on_due(self)
 
-    def unsettle(self) -> None:
-        """What requests wait for may be another engine now: membership or settings changed."""
-        self.unsettled = list(reversed(self.tickets.values()))
-        self.mark_changed()
+    def unsettle(self, *, policies: bool) -> None:
+        """What requests wait for may be another engine now: let their lanes be found anew.
+
+        Those that name an engine or a routing key; with ``policies`` also those that have the
+        pool's version policy.
+        """
+        self.unsettled = [
+            ticket
+            for ticket in reversed(self.tickets.values())
+            if ticket.request.target is not None
+            or ticket.request.affinity is not None
+            or (policies and ticket.request.policy is None)
+        ]
 
     def first(self) -> Ticket | None:
         """Who waits longest."""
         return next(iter(self.tickets.values()), None)
 
-    def take_due(self) -> tuple[bool, set[str]]:
-        """What makes the queue due: whether every lane has to be tried, and the engines with room.
-
-        From here on only later events make it due again, and what is given back.
-        """
-        due = self.changed, self.freed
-        self.changed, self.freed = False, set()
+    def take_due(self) -> Due:
+        """What has happened; from here on only later events make the queue due again."""
+        due, self.due = self.due, Due()
         return due
 
-    def give_back_due(self, *, everything: bool, freed: set[str]) -> None:
-        """Not all of what :meth:`take_due` named could be tried."""
+    def give_back(self, due: Due) -> None:
+        """Not all lanes that ``due`` is about could be tried."""
         if self.tickets:
-            self.changed = self.changed or everything
-            self.freed |= freed
+            self.due.add(due)
 
-    def lanes_to_try(self, *, everything: bool, freed: Iterable[str]) -> Iterator[Lane]:
+    def lanes_to_try(self, due: Due) -> list[Lane]:
         """The lanes that may be able to go on."""
-        if everything:
-            yield from self._lanes.values()
-            return
-        for engine_id in (None, *freed):
-            yield from self._by_engine.get(engine_id, {}).values()
+        if due.changed:
+            return list(self._lanes.values())
+        if not due.freed:
+            return [self._lanes[key] for key in due.entered if key in self._lanes]
+        lanes = [
+            lane
+            for engine_id in (None, *due.freed)
+            for lane in self._by_engine.get(engine_id, {}).values()
+        ]
+        known = {lane.key for lane in lanes}
+        entered = due.entered - known
+        return lanes + [self._lanes[key] for key in entered if key in self._lanes]
 
     def _push(self, ticket: Ticket) -> bool:
         """Append to the ticket's lane; whether the lane is new."""

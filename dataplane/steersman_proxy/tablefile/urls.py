@@ -57,7 +57,8 @@ def _host(parts: SplitResult, *, shown: str) -> str:
     host = (parts.hostname or "").lower()
     if "[" in parts.netloc:
         try:
-            return f"[{ipaddress.IPv6Address(host) if '%' not in host else ''}]"
+            # A zone such as %eth0 means something on one machine only, and not in a Host header.
+            return f"[{ipaddress.IPv6Address(host.replace('%', ' '))}]"
         except ValueError:
             raise ValueError(f"must have an IPv6 address between brackets, found {shown}") from None
     try:
