@@ -70,9 +70,7 @@ def test_keys_are_spread_evenly() -> None:
 def test_the_keys_of_one_closed_engine_spread_over_all_others() -> None:
     ranking = rendezvous(f"engine-{n}" for n in range(5))
     heirs = Counter(
-        ranked[1]
-        for n in range(10_000)
-        if (ranked := order(ranking, f"key {n}"))[0] == "engine-3"
+        ranked[1] for n in range(10_000) if (ranked := order(ranking, f"key {n}"))[0] == "engine-3"
     )
     assert len(heirs) == 4
     assert min(heirs.values()) > 420

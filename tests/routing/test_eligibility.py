@@ -292,18 +292,26 @@ def test_the_one_function_agrees_with_the_rules_in_words_for_every_combination()
         {"paused": True, "released": ("kv_cache",)},
     ]
     checked = 0
-    for gate, control, trust, failed, healthy, version, fleet_max, admit, policy_text in (
-        itertools.product(
-            gates,
-            controls,
-            Trust,
-            [False, True],
-            [False, True],
-            [None, "3", "7"],
-            [None, "7"],
-            [False, True],
-            POLICIES,
-        )
+    for (
+        gate,
+        control,
+        trust,
+        failed,
+        healthy,
+        version,
+        fleet_max,
+        admit,
+        policy_text,
+    ) in itertools.product(
+        gates,
+        controls,
+        Trust,
+        [False, True],
+        [False, True],
+        [None, "3", "7"],
+        [None, "7"],
+        [False, True],
+        POLICIES,
     ):
         policy = parse_policy(policy_text)
         engine_row = row("x", version, gate=gate, trust=trust, failed=failed, **control)

@@ -96,7 +96,9 @@ def test_a_request_that_would_queue_up_is_told_so() -> None:
     hold = HoldQueue(made, clock=made.clock)
     told = explain(made, request())
     assert told.outcome == "hold"
-    assert told.summary == "would wait for an engine of pool qwen: 1 paused (policy any, fleet max 7)"
+    assert (
+        told.summary == "would wait for an engine of pool qwen: 1 paused (policy any, fleet max 7)"
+    )
     waiter = Waiter(hold, made, request())
     assert explain(made, request()).waiting == 1
     waiter.cancel()

@@ -46,7 +46,9 @@ def test_round_robin_takes_each_engine_in_its_turn() -> None:
 
 
 def test_round_robin_starts_anywhere_after_a_change() -> None:
-    starts = {chosen(of_policy(RoutingPolicy.ROUND_ROBIN, 8, seed=seed), request()) for seed in range(99)}
+    starts = {
+        chosen(of_policy(RoutingPolicy.ROUND_ROBIN, 8, seed=seed), request()) for seed in range(99)
+    }
     assert len(starts) == 8
 
 
@@ -179,6 +181,14 @@ def test_levels_find_the_least_loaded_of_any_set() -> None:
 
 
 def test_rotation_goes_round() -> None:
-    assert [rotate(0b10110, after=after) for after in (-1, 0, 1, 2, 3, 4, 90)] == [1, 1, 2, 4, 4, 1, 1]
+    assert [rotate(0b10110, after=after) for after in (-1, 0, 1, 2, 3, 4, 90)] == [
+        1,
+        1,
+        2,
+        4,
+        4,
+        1,
+        1,
+    ]
     with pytest.raises(ValueError, match="no bit"):
         rotate(0, after=0)
