@@ -22,6 +22,7 @@ class LiveView:
 
     def __init__(self, options: DemoOptions, *, console: Console) -> None:
         self._options = options
+        self._width = min(_WIDTH, console.width)
         self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> "LiveView":
@@ -38,11 +39,12 @@ class LiveView:
 
     def show(self, shown: Snapshot) -> None:
         """Draw a snapshot."""
-        self._live.update(render(shown, options=self._options), refresh=True)
+        panel = render(shown, options=self._options, width=self._width)
+        self._live.update(panel, refresh=True)
 
 
-def render(shown: Snapshot, *, options: DemoOptions) -> RenderableType:
-    """A snapshot as one panel."""
+def render(shown: Snapshot, *, options: DemoOptions, width: int = _WIDTH) -> RenderableType:
+    """A snapshot as one panel of ``width`` columns."""
     elapsed = Text(f"{shown.elapsed:5.1f} s", style="dim")
     progress = Table.grid(expand=True, padding=(0, 1))
     progress.add_column(ratio=1)
@@ -59,7 +61,7 @@ def render(shown: Snapshot, *, options: DemoOptions) -> RenderableType:
         ),
         title="[bold]Steersman[/bold]",
         subtitle=f"{options.engines} engines · 1 proxy · {options.rate:g} requests/s",
-        width=_WIDTH,
+        width=width,
         padding=(1, 2),
     )
 
@@ -88,7 +90,7 @@ def _counts(shown: Snapshot) -> Table:
     """The traffic at the left, the promises at the right."""
     verdict = shown.verdict
     traffic = _pairs()
-    traffic.add_row("requests sent", str(verdict.sent))
+    traffic.add_row("requests sent", str(shown.sent))
     traffic.add_row("answered", str(verdict.answered))
     traffic.add_row("mixed answers", str(verdict.mixed))
     traffic.add_row("held now", Text(str(shown.held), style="bold magenta" if shown.held else ""))

@@ -100,7 +100,7 @@ def draw_arrivals(
     """Requests per second, stacked by weights and version policy."""
     latest = {outcome.number for outcome in records.outcomes if outcome.latest_only}
     mine = [a for a in records.arrivals if a.engine == engine and a.request is not None]
-    edges = _edges(records, engine, duration=duration)
+    edges = edges_of(records, engine, duration=duration)
     widths = np.diff(edges)
     below = np.zeros(len(widths))
     for (version, latest_only), colour in COLOURS.items():
@@ -128,7 +128,7 @@ def draw_arrivals(
         )
 
 
-def _edges(records: Records, engine: str, *, duration: float) -> np.ndarray:
+def edges_of(records: Records, engine: str, *, duration: float) -> np.ndarray:
     """The bounds of the steps: about equal, and never across the bounds of a closure or the rise
     of the newest version.
 

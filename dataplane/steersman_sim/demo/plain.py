@@ -38,7 +38,7 @@ def line_of(shown: Snapshot) -> str:
     verdict = shown.verdict
     engines = "  ".join(_engine(line) for line in shown.engines)
     return (
-        f"{shown.elapsed:6.1f} s    sent {verdict.sent:<5} failed {len(verdict.failures)}  "
+        f"{shown.elapsed:6.1f} s    sent {shown.sent:<5} failed {len(verdict.failures)}  "
         f"stale {verdict.stale}  stamped {percent(verdict.stamped_share)}  held {shown.held:<3} "
         f"[{engines}]"
     )

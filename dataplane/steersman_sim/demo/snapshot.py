@@ -40,6 +40,8 @@ class Snapshot(msgspec.Struct, kw_only=True, frozen=True):
     """What happens now, in words."""
     engines: list[EngineLine]
     verdict: Verdict
+    """Of what was read from the journals last."""
+    sent: int
     held: int
     held_total: int
 
@@ -75,6 +77,7 @@ def snapshot(
         step=step + held_words(held),
         engines=lines,
         verdict=verdict,
+        sent=len(records.outcomes),
         held=held,
         held_total=records.held_total,
     )
