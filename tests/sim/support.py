@@ -9,6 +9,8 @@ from typing import Any
 import aiohttp
 
 from steersman_sim.engine import EngineConfig, Runtime, SimEngine, Timings
+from steersman_sim.engine.sglang.core import SglangCore
+from steersman_sim.engine.vllm.core import VllmCore
 
 FAST = Timings(
     refit_s=0.0,
@@ -19,15 +21,17 @@ FAST = Timings(
     health_timeout_s=0.1,
 )
 
+INSTANTLY: dict[str, Any] = {"speed": 0.0, "timings": FAST}
+
 
 def sglang(**options: Any) -> EngineConfig:
     """An instant SGLang engine."""
-    return EngineConfig(**{"runtime": Runtime.SGLANG, "speed": 0, "timings": FAST} | options)
+    return EngineConfig(runtime=Runtime.SGLANG, **(INSTANTLY | options))
 
 
 def vllm(**options: Any) -> EngineConfig:
     """An instant vLLM engine."""
-    return EngineConfig(**{"runtime": Runtime.VLLM, "speed": 0, "timings": FAST} | options)
+    return EngineConfig(runtime=Runtime.VLLM, **(INSTANTLY | options))
 
 
 class Reply:
@@ -97,7 +101,9 @@ async def serving(config: EngineConfig) -> AsyncIterator[Client]:
         yield Client(engine, session)
 
 
-def generate_body(text: str = "hello", *, tokens: int = 8, **more: Any) -> dict[str, Any]:
+def generate_body(
+    text: str | list[str] = "hello", *, tokens: int = 8, **more: Any
+) -> dict[str, Any]:
     """A ``/generate`` body that ends after exactly ``tokens`` tokens."""
     sampling = {"max_new_tokens": tokens, "ignore_eos": True} | more.pop("sampling", {})
     return {"text": text, "sampling_params": sampling, **more}
@@ -122,3 +128,17 @@ async def running(client: Client, count: int = 1, *, rank: int = 0) -> None:
     if client.engine.config.manual:
         await client.engine.step(rank=rank)
     await client.engine.until(lambda: scheduler.running >= count)
+
+
+def sglang_core(client: Client) -> SglangCore:
+    """The present boot of an SGLang engine."""
+    core = client.engine.core
+    assert isinstance(core, SglangCore)
+    return core
+
+
+def vllm_core(client: Client) -> VllmCore:
+    """The present boot of a vLLM engine."""
+    core = client.engine.core
+    assert isinstance(core, VllmCore)
+    return core

@@ -15,8 +15,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from steersman_sim.engine import EngineConfig, Fault, SimEngine, TimeModel, Timings, When
-from tests.sim.support import Client, chat_body, generate_body, running, serving, sglang, vllm
+from steersman_sim.engine import EngineConfig, Fault, SimEngine, TimeModel, Timings
+from tests.sim.support import (
+    Client,
+    chat_body,
+    generate_body,
+    running,
+    serving,
+    sglang,
+    sglang_core,
+    vllm,
+)
 
 CONNECTION_LOST = (aiohttp.ClientConnectionError, ConnectionError)
 STREAM_CUT = (*CONNECTION_LOST, aiohttp.ClientPayloadError)
@@ -213,8 +222,8 @@ async def test_a_fault_can_kill() -> None:
 @pytest.mark.parametrize("kind", ["drop", "die", "hang"])
 async def test_a_fault_after_so_many_tokens(kind: str) -> None:
     async with serving(sglang()) as client:
-        fault = Fault(**{"when": When.TOKENS, "after_tokens": 3, kind: True})
-        client.engine.faults.arm("/generate", fault)
+        fault = {"when": "tokens", "after_tokens": 3, kind: True}
+        await arm(client, generate=fault)
         body = generate_body(tokens=50, stream=True)
         async with client.session.post(client.engine.url + "/generate", json=body) as response:
             for _ in range(2):
@@ -231,8 +240,8 @@ async def test_a_fault_after_so_many_tokens(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["drop", "die"])
 async def test_a_buffered_answer_lost_after_so_many_tokens(kind: str) -> None:
     async with serving(sglang()) as client:
-        fault = Fault(**{"when": When.TOKENS, "after_tokens": 3, kind: True})
-        client.engine.faults.arm("/generate", fault)
+        fault = {"when": "tokens", "after_tokens": 3, kind: True}
+        await arm(client, generate=fault)
         with pytest.raises(CONNECTION_LOST):
             await client.post("/generate", generate_body(tokens=50))
 
@@ -274,6 +283,31 @@ async def test_the_journal_has_what_the_engine_received() -> None:
         assert (generation.rid, len(generation.output)) == ("a", 8)
         with pytest.raises(KeyError):
             client.engine.journal.generation("b")
+
+
+async def test_the_journal_tells_who_ended_a_request() -> None:
+    async with serving(sglang(manual=True)) as client:
+        journal = client.engine.journal
+        await arm(client, flush_cache={"drop": True})
+        with pytest.raises(CONNECTION_LOST):
+            await client.post("/flush_cache")
+        task = client.soon("/generate", generate_body())
+        await running(client)
+        await client.engine.die()
+        with pytest.raises(CONNECTION_LOST):
+            await task
+        assert [(e.cut, e.disconnected, e.status) for e in journal.entries] == [
+            (True, False, None),
+            (True, False, None),
+        ]
+
+
+async def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
+    async with SimEngine(sglang(keep_alive_s=0.05)) as engine:
+        reader, writer = await asyncio.open_connection("127.0.0.1", engine.port)
+        writer.write(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.read(-1)).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
 
 
 async def test_connections_are_told_apart_over_restarts() -> None:
@@ -344,8 +378,8 @@ async def test_a_control_call_goes_on_when_its_client_leaves() -> None:
         await engine.until(lambda: engine.journal.entries[1].disconnected)
         await engine.step()
         await busy
-        version = "7"
-        await engine.until(lambda: engine.core.version == version)  # type: ignore[attr-defined]
+        core = sglang_core(client)
+        await engine.until(lambda: core.version == "7")
 
 
 # --- Many at once --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from steersman_sim.engine.config import EngineConfig, TimeModel
 from steersman_sim.engine.scheduler import Hold, Scheduler
-from steersman_sim.engine.sequence import FinishKind, Phase, Sampling, Sequence
+from steersman_sim.engine.sequence import Finish, FinishKind, Phase, Sampling, Sequence
 from steersman_sim.engine.spans import stamped_spans, true_spans
 from steersman_sim.engine.weights import RankWeights
 
@@ -228,10 +228,10 @@ def test_a_deferred_abort_takes_effect_with_the_next_step() -> None:
     sequence = world.submit(tokens=9)
     world.step()
     assert world.scheduler.abort(lambda s: s is sequence) == 1
-    assert sequence.finish is None
+    assert world.log.ended == []
     world.step()
-    assert sequence.finish is not None
-    assert (sequence.finish.kind, sequence.finish.message) == (FinishKind.ABORT, "Aborted")
+    assert world.log.ended == [sequence]
+    assert sequence.finish == Finish(FinishKind.ABORT, message="Aborted")
     assert len(sequence.output) == 2
 
 

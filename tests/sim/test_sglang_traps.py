@@ -9,7 +9,16 @@ import aiohttp
 import pytest
 
 from steersman_sim.engine import TimeModel, Timings
-from tests.sim.support import Client, Reply, chat_body, generate_body, running, serving, sglang
+from tests.sim.support import (
+    Client,
+    Reply,
+    chat_body,
+    generate_body,
+    running,
+    serving,
+    sglang,
+    sglang_core,
+)
 
 CONNECTION_LOST = (aiohttp.ClientConnectionError, ConnectionError)
 SLOW = TimeModel(step_s=3600.0)
@@ -45,7 +54,7 @@ async def test_requests_block_while_paused_and_run_after_continue(mode: str) -> 
     async with serving(sglang()) as client:
         assert (await pause(client, mode)).status == 200
         task = client.soon("/generate", generate_body())
-        gate = client.engine.core.gate  # type: ignore[attr-defined]
+        gate = sglang_core(client).gate
         await client.engine.until(lambda: gate.waiting == 1)
         assert client.engine.core.unfinished == 0, "it has not reached the scheduler"
         assert not task.done()
@@ -208,7 +217,7 @@ async def test_health_while_paused_is_good_if_other_requests_make_the_scheduler_
     async with serving(sglang(manual=True)) as client:
         task = client.soon("/generate", generate_body(tokens=50))
         await running(client)
-        client.engine.core.gate.paused = True  # type: ignore[attr-defined]
+        sglang_core(client).gate.paused = True
         health = asyncio.create_task(client.get("/health"))
         await client.engine.until(lambda: len(client.engine.journal.of("/health")) == 1)
         await client.engine.step()
@@ -307,7 +316,7 @@ async def test_wake_does_not_reopen_the_gate() -> None:
         await client.post("/resume_memory_occupation", {})
         assert (await client.get("/ready")).status == 503
         task = client.soon("/generate", generate_body())
-        gate = client.engine.core.gate  # type: ignore[attr-defined]
+        gate = sglang_core(client).gate
         await client.engine.until(lambda: gate.waiting == 1)
         await resume(client)
         assert (await task).status == 200
@@ -458,7 +467,7 @@ async def test_refit_unpaused_and_busy_waits_for_the_drain_and_new_requests_queu
             lambda: bool(client.engine.journal.of("/update_weights_from_disk"))
         )
         second = client.soon("/generate", generate_body(tokens=1, rid="second"))
-        gate = client.engine.core.gate  # type: ignore[attr-defined]
+        gate = sglang_core(client).gate
         await client.engine.until(lambda: gate.waiting == 1)
         assert not refitting.done()
         await client.engine.step()
@@ -480,33 +489,30 @@ async def test_abort_all_requests_shortens_the_drain() -> None:
         assert (await refitting).status == 200
 
 
-async def test_continue_waits_behind_an_ipc_update_but_races_with_a_disk_update() -> None:
-    timings = Timings(refit_s=3600.0)
-    ipc = {"zmq_handles": {}, "weight_version": "7"}
-    disk = {"model_path": "/w", "weight_version": "7"}
-    for path, body, waits in [
-        ("/update_weights_from_ipc", ipc, True),
-        ("/update_weights_from_disk", disk, False),
-    ]:
-        async with serving(sglang(speed=1, timings=timings)) as client:
-            core = client.engine.core
-            await pause(client, "retract")
-            await frozen(client)
-            update = client.soon(path, body)
-            await client.engine.until(
-                lambda client=client, path=path: bool(client.engine.journal.of(path))
-            )
-            # The journal entry comes first; the ready probe gives the handler its turn.
-            await client.get("/ready")
-            continuing = client.soon("/continue_generation", {})
-            await client.engine.until(
-                lambda client=client: bool(client.engine.journal.of("/continue_generation"))
-            )
-            ready = await client.get("/ready")
-            assert ready.status == (503 if waits else 200)
-            assert core.gate.paused is waits  # type: ignore[attr-defined]
-            for task in (update, continuing):
-                task.cancel()
+@pytest.mark.parametrize(
+    ("path", "waits"),
+    [("/update_weights_from_ipc", True), ("/update_weights_from_disk", False)],
+)
+async def test_continue_waits_behind_an_ipc_update_but_races_with_a_disk_update(
+    path: str, waits: bool
+) -> None:
+    async with serving(sglang(speed=1, timings=Timings(refit_s=3600.0))) as client:
+        core = sglang_core(client)
+        journal = client.engine.journal
+        await pause(client, "retract")
+        await frozen(client)
+        update = client.soon(path, {"model_path": "/w", "zmq_handles": {}})
+        rank = core.ranks[0]
+        await client.engine.until(lambda: rank.operating)
+        continuing = client.soon("/continue_generation", {})
+        await client.engine.until(lambda: bool(journal.of("/continue_generation")))
+        # Two round trips later the continue has had its turn.
+        await client.get("/ready")
+        ready = await client.get("/ready")
+        assert ready.status == (503 if waits else 200)
+        assert core.gate.paused is waits
+        for task in (update, continuing):
+            task.cancel()
 
 
 async def test_version_label_call_aborts_all_by_default() -> None:
@@ -612,7 +618,7 @@ async def test_a_flush_with_a_timeout_waits_for_idle_and_only_one_may() -> None:
         task = client.soon("/generate", generate_body(tokens=1))
         await client.engine.until(lambda: client.engine.core.unfinished == 1)
         waiting = client.soon("/flush_cache?timeout=60")
-        await client.engine.until(lambda: client.engine.core.flushing)  # type: ignore[attr-defined]
+        await client.engine.until(lambda: sglang_core(client).flushing)
         second = await client.post("/flush_cache?timeout=60")
         assert (second.status, "already in progress" in second.text) == (400, True)
         await client.engine.step()
@@ -672,7 +678,7 @@ async def test_a_request_at_the_gate_cannot_be_aborted() -> None:
     async with serving(sglang()) as client:
         await pause(client, "abort")
         task = client.soon("/generate", generate_body(rid="a"))
-        gate = client.engine.core.gate  # type: ignore[attr-defined]
+        gate = sglang_core(client).gate
         await client.engine.until(lambda: gate.waiting == 1)
         await client.post("/abort_request", {"rid": "a"})
         await resume(client)

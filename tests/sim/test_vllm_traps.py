@@ -7,7 +7,16 @@ import aiohttp
 import pytest
 
 from steersman_sim.engine import TimeModel
-from tests.sim.support import Client, Reply, chat_body, running, serving, tokens_body, vllm
+from tests.sim.support import (
+    Client,
+    Reply,
+    chat_body,
+    running,
+    serving,
+    tokens_body,
+    vllm,
+    vllm_core,
+)
 
 GENERATE = "/inference/v1/generate"
 CONNECTION_LOST = (aiohttp.ClientConnectionError, ConnectionError)
@@ -186,8 +195,8 @@ async def test_pause_keep_is_acknowledged_after_the_step_under_way() -> None:
         scheduler = client.engine.core.ranks[0].scheduler
         await client.engine.until(lambda: scheduler.under_way is not None)
         pausing = client.soon("/pause?mode=keep")
-        core = client.engine.core
-        await client.engine.until(lambda: core.pausing == 1)  # type: ignore[attr-defined]
+        core = vllm_core(client)
+        await client.engine.until(lambda: core.pausing == 1)
         assert scheduler.hold.name == "NOTHING"
         assert not pausing.done()
         task.cancel()
@@ -558,8 +567,8 @@ async def test_resume_during_a_pause_of_several_ranks_is_500() -> None:
         task = client.soon(GENERATE, tokens_body([1], tokens=2), headers=headers)
         await running(client)
         pausing = client.soon("/pause?mode=wait")
-        core = client.engine.core
-        await client.engine.until(lambda: core.pausing == 1)  # type: ignore[attr-defined]
+        core = vllm_core(client)
+        await client.engine.until(lambda: core.pausing == 1)
         assert (await client.post("/resume")).status == 500
         await client.engine.step()
         assert (await task).status == 200

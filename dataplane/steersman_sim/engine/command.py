@@ -87,6 +87,18 @@ class SimEngineCommand:
 
         engine = parser.add_argument_group("engine")
         add = engine.add_argument
+        add(
+            "--keep-alive-seconds",
+            type=float,
+            default=default.keep_alive_s,
+            help="idle connections are closed after this (default %(default)s)",
+        )
+        add(
+            "--startup-seconds",
+            type=float,
+            default=default.startup_s,
+            help="engine seconds during which probes fail at first (sglang)",
+        )
         add("--max-running", type=int, default=default.max_running, help="largest batch of a rank")
         add("--kv-tokens", type=int, default=default.kv_tokens, help="KV pool of a rank")
         add(
@@ -179,6 +191,8 @@ def config_of(args: argparse.Namespace) -> EngineConfig:
         weight_version=args.weight_version,
         api_key=args.api_key,
         admin_api_key=args.admin_api_key,
+        keep_alive_s=args.keep_alive_seconds,
+        startup_s=args.startup_seconds,
         max_running=args.max_running,
         kv_tokens=args.kv_tokens,
         block_size=args.block_size,

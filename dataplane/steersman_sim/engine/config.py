@@ -80,6 +80,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     admin_api_key: str | None = None
     """SGLang only."""
 
+    keep_alive_s: float = 5.0
+    """Wall seconds after which an idle connection is closed (uvicorn's default, in both engines)."""
     startup_s: float = 0.0
     """Engine seconds after the start during which health probes fail (SGLang)."""
     max_running: int = 256

@@ -50,6 +50,8 @@ class EngineCore(abc.ABC):
         self.started = time.time()
         self.model = config.model
         self.model_path = config.model
+        self.ending = False
+        """Whether this boot is coming to its end."""
         self.in_flight = 0
         """Requests for tokens in this process, waiting ones included."""
         self.ranks = [

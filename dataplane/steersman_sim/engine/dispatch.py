@@ -59,7 +59,8 @@ class Dispatcher:
             self._core.watch.notify()
             response = await self._answer(request, entry, body)
         except (asyncio.CancelledError, ConnectionError):
-            entry.disconnected = True
+            entry.cut = entry.cut or self._core.ending
+            entry.disconnected = not entry.cut
             raise
         else:
             entry.status = response.status
@@ -74,6 +75,7 @@ class Dispatcher:
         fault = self._faults.strike(entry.path)
 
         def cut() -> None:
+            entry.cut = True
             reset(request.transport)
 
         call = Call(request, core=self._core, entry=entry, body=body, fault=fault, reset=cut)

@@ -38,7 +38,9 @@ class SimEngine:
         """Counts the starts; a restarted engine is a different one."""
         self.died: str | None = None
         """Why the engine crashed, as long as it is down for that reason."""
-        self._listener = Listener(self.config.host, port=self.config.port)
+        self._listener = Listener(
+            self.config.host, port=self.config.port, keep_alive_s=self.config.keep_alive_s
+        )
         self._core: EngineCore | None = None
         self._ending: asyncio.Task[None] | None = None
         self._restarting: asyncio.Task[None] | None = None
@@ -211,6 +213,7 @@ class SimEngine:
         core, self._core = self._core, None
         if core is None:
             return
+        core.ending = True
         await self._listener.close(abruptly=abruptly, grace_s=grace_s)
         await core.stop()
         self.watch.notify()

@@ -58,6 +58,7 @@ class Entry:
         "body_size",
         "boot",
         "connection",
+        "cut",
         "disconnected",
         "ended",
         "fault",
@@ -99,6 +100,8 @@ class Entry:
         """The status answered; ``None`` when no answer was made."""
         self.disconnected = False
         """Whether the client went away before the answer was complete."""
+        self.cut = False
+        """Whether the engine itself ended it: by a death, a restart or a fault."""
         self.fault = ""
         """The injected fault that it met, if any."""
         self._sequences: list[Sequence | Generation] = []
@@ -146,7 +149,7 @@ class Entry:
         shown: dict[str, Any] = {
             name: getattr(self, name)
             for name in (
-                "number boot connection method path query arrived ended status disconnected "
+                "number boot connection method path query arrived ended status disconnected cut "
                 "fault body_size"
             ).split()
         }

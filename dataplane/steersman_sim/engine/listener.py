@@ -41,13 +41,16 @@ def reset(transport: asyncio.BaseTransport | None) -> None:
 class _Server(web.Server):
     """aiohttp's low-level server, numbering its connections."""
 
-    def __init__(self, dispatch: Dispatch, *, numbers: "itertools.count[int]") -> None:
+    def __init__(
+        self, dispatch: Dispatch, *, numbers: "itertools.count[int]", keep_alive_s: float
+    ) -> None:
         super().__init__(
             self._serve,
             request_factory=self._request,
             # A client that goes away cancels its handler, which aborts its sequences.
             handler_cancellation=True,
             access_log=None,
+            keepalive_timeout=keep_alive_s,
             read_bufsize=1 << 18,
             max_line_size=1 << 16,
             max_field_size=1 << 16,
@@ -92,8 +95,9 @@ class _Server(web.Server):
 class Listener:
     """One address that can be opened, closed and opened again; the port stays ours in between."""
 
-    def __init__(self, host: str, *, port: int) -> None:
+    def __init__(self, host: str, *, port: int, keep_alive_s: float) -> None:
         self.host = host
+        self._keep_alive_s = keep_alive_s
         self.port = port
         self._numbers = itertools.count(1)
         self._reserved: socket.socket | None = None
@@ -122,7 +126,7 @@ class Listener:
             self._reserved = self._bind()
             self.port = self._reserved.getsockname()[1]
         listening = self._bind()
-        self._server = _Server(dispatch, numbers=self._numbers)
+        self._server = _Server(dispatch, numbers=self._numbers, keep_alive_s=self._keep_alive_s)
         self._accepting = await asyncio.get_running_loop().create_server(
             self._server, sock=listening, backlog=_BACKLOG
         )

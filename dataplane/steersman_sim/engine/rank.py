@@ -43,6 +43,8 @@ class Rank:
         self.spoke_at = 0.0
         """Monotonic seconds at which the scheduler last had output."""
         self.steps = 0
+        self.operating = False
+        """Whether a control operation is under way."""
         self._config = config
         self._changed = changed
         self._operations: deque[tuple[Operation, asyncio.Future[None]]] = deque()
@@ -208,6 +210,8 @@ class Rank:
 
     async def _operate(self) -> None:
         operation, future = self._operations.popleft()
+        self.operating = True
+        self._changed()
         try:
             await operation(self)
         except asyncio.CancelledError:
@@ -219,4 +223,6 @@ class Rank:
         else:
             if not future.done():
                 future.set_result(None)
+        finally:
+            self.operating = False
         self._changed()
