@@ -46,20 +46,29 @@ def spans(reply: Reply) -> Any:
 
 
 async def test_generate_takes_tokens_and_gives_tokens_with_spans() -> None:
-    async with serving(vllm()) as client:
+    async with serving(vllm(weight_version="3")) as client:
         reply = await client.post(GENERATE, tokens_body([1, 2, 3], tokens=4, request_id="a"))
         answer = reply.json
         assert answer["request_id"] == "a"
         (choice,) = answer["choices"]
         assert len(choice["token_ids"]) == 4
         assert (choice["finish_reason"], choice["stop_reason"]) == ("length", None)
-        assert choice["weight_versions"] == [{"version": "default", "start": 0, "end": 4}]
+        assert choice["weight_versions"] == [{"version": "3", "start": 0, "end": 4}]
         assert "text" not in choice
         assert answer["usage"]["completion_tokens"] == 4
 
 
-async def test_only_the_final_chunk_of_a_generate_stream_has_spans() -> None:
+async def test_spans_are_null_until_somebody_labels_the_weights() -> None:
     async with serving(vllm()) as client:
+        assert spans(await client.post(GENERATE, tokens_body([1]))) is None
+        await label(client, "7")
+        assert spans(await client.post(GENERATE, tokens_body([1]))) == [
+            {"version": "7", "start": 0, "end": 8}
+        ]
+
+
+async def test_only_the_final_chunk_of_a_generate_stream_has_spans() -> None:
+    async with serving(vllm(weight_version="3")) as client:
         body = tokens_body([1], tokens=3, stream=True, output_mode="text")
         *chunks, usage, done = await client.events(
             GENERATE, body | {"stream_options": {"include_usage": True}}
@@ -162,7 +171,7 @@ async def test_requests_queue_while_paused_and_run_after_resume(mode: str) -> No
 
 
 async def test_pause_abort_is_the_default_and_gives_partial_tokens() -> None:
-    async with serving(vllm(manual=True)) as client:
+    async with serving(vllm(manual=True, weight_version="3")) as client:
         task = client.soon(GENERATE, tokens_body([1], tokens=50))
         await running(client)
         assert (await client.post("/pause")).status == 200
@@ -171,7 +180,7 @@ async def test_pause_abort_is_the_default_and_gives_partial_tokens() -> None:
         (choice,) = reply.json["choices"]
         assert choice["finish_reason"] == "abort"
         assert len(choice["token_ids"]) == 1
-        assert choice["weight_versions"] == [{"version": "default", "start": 0, "end": 1}]
+        assert choice["weight_versions"] == [{"version": "3", "start": 0, "end": 1}]
 
 
 async def test_pause_is_acknowledged_after_completion() -> None:

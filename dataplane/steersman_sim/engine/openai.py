@@ -10,8 +10,8 @@ from typing import Any
 from aiohttp import web
 
 from steersman_sim.engine.call import Call
-from steersman_sim.engine.chat import completion_prompts, render_chat
 from steersman_sim.engine.core import EngineCore, Job
+from steersman_sim.engine.openai_shapes import Api, usage
 from steersman_sim.engine.replies import EventStream, Refusal, json_reply
 from steersman_sim.engine.sampling import copies, limit, parse_sampling
 from steersman_sim.engine.sequence import Finish, Sampling, Sequence
@@ -22,8 +22,6 @@ from steersman_sim.engine.tokens import decode
 class Style(abc.ABC):
     """How one engine speaks the OpenAI API."""
 
-    completion_tokens = 16
-    """Default of ``max_tokens`` on ``/v1/completions``."""
     wraps_rerank = False
     """Whether ``/v1/rerank`` answers an object around its list."""
 
@@ -64,130 +62,10 @@ class Style(abc.ABC):
         """
 
 
-class _Api(abc.ABC):
-    """One of the two routes: how its prompts are read and its texts are written."""
-
-    prefix: str
-    kind: str
-    chunk_kind: str
-
-    @abc.abstractmethod
-    def prompts(self, body: dict[str, Any]) -> list[list[int]]: ...
-
-    @abc.abstractmethod
-    def default_tokens(self, style: Style, room: int) -> int: ...
-
-    @abc.abstractmethod
-    def wants_logprobs(self, body: dict[str, Any]) -> bool: ...
-
-    @abc.abstractmethod
-    def choice(self, text: str) -> dict[str, Any]:
-        """A finished text in a buffered answer."""
-
-    @abc.abstractmethod
-    def delta(self, text: str) -> dict[str, Any]:
-        """A new piece of text in a stream."""
-
-    @abc.abstractmethod
-    def logprobs(self, sequence: Sequence, start: int) -> dict[str, Any] | None: ...
-
-
-class _Chat(_Api):
-    prefix = "chatcmpl"
-    kind = "chat.completion"
-    chunk_kind = "chat.completion.chunk"
-
-    def prompts(self, body: dict[str, Any]) -> list[list[int]]:
-        return [render_chat(body.get("messages"))]
-
-    def default_tokens(self, style: Style, room: int) -> int:
-        return room
-
-    def wants_logprobs(self, body: dict[str, Any]) -> bool:
-        return bool(body.get("logprobs"))
-
-    def choice(self, text: str) -> dict[str, Any]:
-        message = {
-            "role": "assistant",
-            "content": text,
-            "reasoning_content": None,
-            "tool_calls": None,
-        }
-        return {"message": message}
-
-    def delta(self, text: str) -> dict[str, Any]:
-        return {"delta": {"content": text}}
-
-    def logprobs(self, sequence: Sequence, start: int) -> dict[str, Any] | None:
-        if sequence.logprobs is None:
-            return None
-        content = [
-            {
-                "token": decode([token]),
-                "logprob": logprob,
-                "bytes": list(decode([token]).encode()),
-                "top_logprobs": [],
-            }
-            for token, logprob in zip(
-                sequence.output[start:], sequence.logprobs[start:], strict=True
-            )
-        ]
-        return {"content": content}
-
-
-class _Completion(_Api):
-    prefix = "cmpl"
-    kind = "text_completion"
-    chunk_kind = "text_completion"
-
-    def prompts(self, body: dict[str, Any]) -> list[list[int]]:
-        return completion_prompts(body.get("prompt"))
-
-    def default_tokens(self, style: Style, room: int) -> int:
-        return min(style.completion_tokens, room)
-
-    def wants_logprobs(self, body: dict[str, Any]) -> bool:
-        return body.get("logprobs") is not None
-
-    def choice(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
-    def delta(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
-    def logprobs(self, sequence: Sequence, start: int) -> dict[str, Any] | None:
-        if sequence.logprobs is None:
-            return None
-        tokens = [decode([token]) for token in sequence.output[start:]]
-        return {
-            "tokens": tokens,
-            "token_logprobs": sequence.logprobs[start:],
-            "top_logprobs": [],
-            "text_offset": list(range(start, start + len(tokens))),
-        }
-
-
-CHAT = _Chat()
-COMPLETION = _Completion()
-
-
-def usage(sequences: list[Sequence], *, copies_of_prompt: int = 1) -> dict[str, Any]:
-    """The usage object. A prompt is counted once for its ``n`` answers."""
-    prompts = sum(len(s.prompt) for s in sequences[::copies_of_prompt])
-    completion = sum(len(sequence.output) for sequence in sequences)
-    cached = sum(sequence.cached_tokens for sequence in sequences[::copies_of_prompt])
-    return {
-        "prompt_tokens": prompts,
-        "total_tokens": prompts + completion,
-        "completion_tokens": completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
-
-
 class _Request:
     """A parsed request of either route."""
 
-    def __init__(self, call: Call, style: Style, api: _Api) -> None:
+    def __init__(self, call: Call, style: Style, api: Api) -> None:
         core = call.core
         self.body = body = call.object()
         self.created = int(time.time())
@@ -212,7 +90,7 @@ class _Request:
                 body,
                 "max_completion_tokens",
                 "max_tokens",
-                default=api.default_tokens(style, room),
+                default=api.default_tokens(room),
             )
             sampling = parse_sampling(
                 body,
@@ -238,7 +116,7 @@ class _Request:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
 
-async def serve(call: Call, *, style: Style, api: _Api) -> web.StreamResponse:
+async def serve(call: Call, *, style: Style, api: Api) -> web.StreamResponse:
     """Answer a request of either route."""
     try:
         request = _Request(call, style, api)
@@ -263,7 +141,7 @@ async def serve(call: Call, *, style: Style, api: _Api) -> web.StreamResponse:
 
 
 def _choice(
-    request: _Request, style: Style, api: _Api, index: int, sequence: Sequence
+    request: _Request, style: Style, api: Api, index: int, sequence: Sequence
 ) -> dict[str, Any]:
     finish = sequence.finish
     assert finish is not None, "the sequence has ended"
@@ -285,7 +163,7 @@ def _choice(
 class _Pieces:
     """Writes the chunks of a stream: what of each sequence is new since its last chunk."""
 
-    def __init__(self, stream: EventStream, request: _Request, *, style: Style, api: _Api) -> None:
+    def __init__(self, stream: EventStream, request: _Request, *, style: Style, api: Api) -> None:
         self._stream = stream
         self._request = request
         self._style = style
@@ -302,9 +180,10 @@ class _Pieces:
         """Send what is new of a sequence."""
         index = self._index[sequence.rid]
         start = self._sent[index]
-        if api_is_chat(self._api) and start == 0:
-            first = {"role": "assistant", "content": ""}
-            self.chunk([{"index": index, "delta": first, "logprobs": None, "finish_reason": None}])
+        opening = self._api.opening
+        if opening is not None and start == 0:
+            first = {"index": index, "delta": opening, "logprobs": None, "finish_reason": None}
+            self.chunk([first])
         self._sent[index] = len(sequence.output)
         choice: dict[str, Any] = {
             "index": index,
@@ -325,12 +204,7 @@ class _Pieces:
             self.chunk([choice])
 
 
-def api_is_chat(api: _Api) -> bool:
-    """Whether it is the chat route."""
-    return api is CHAT
-
-
-async def _stream(call: Call, request: _Request, style: Style, api: _Api) -> web.StreamResponse:
+async def _stream(call: Call, request: _Request, style: Style, api: Api) -> web.StreamResponse:
     stream = EventStream(call.request)
     await stream.open()
     pieces = _Pieces(stream, request, style=style, api=api)

@@ -11,15 +11,18 @@ from aiohttp import web
 
 from steersman_sim.engine.call import Call
 from steersman_sim.engine.core import Job
-from steersman_sim.engine.openai import usage
+from steersman_sim.engine.openai_shapes import usage
 from steersman_sim.engine.replies import EventStream, json_reply, vllm_error
 from steersman_sim.engine.sampling import copies, limit, parse_sampling
 from steersman_sim.engine.sequence import Sequence
 from steersman_sim.engine.serving import Collector, Emitter, run
-from steersman_sim.engine.spans import stamped_spans
+from steersman_sim.engine.spans import Span, stamped_spans
 from steersman_sim.engine.tokens import decode
 from steersman_sim.engine.vllm.core import VllmCore, core_of
 from steersman_sim.engine.vllm.openai import STYLE, asked_rank, stop_reason
+
+UNLABELLED = "default"
+"""The version of an engine that nobody labelled."""
 
 
 class _Body(msgspec.Struct, kw_only=True):
@@ -61,6 +64,12 @@ def _jobs(call: Call, core: VllmCore, body: _Body, request_id: str) -> list[Job]
     ]
 
 
+def _labelled_spans(sequence: Sequence) -> list[Span] | None:
+    """The version spans; null as long as nobody labelled the weights."""
+    spans = stamped_spans(sequence.marks, length=len(sequence.output))
+    return spans if any(span.version != UNLABELLED for span in spans) else None
+
+
 def _choice(body: _Body, index: int, sequence: Sequence, *, start: int = 0) -> dict[str, Any]:
     """One choice: with its spans when it is finished, and null before."""
     finish = sequence.finish
@@ -70,9 +79,7 @@ def _choice(body: _Body, index: int, sequence: Sequence, *, start: int = 0) -> d
         logprobs = {
             "content": [{"token": f"token_id:{t}", "logprob": p, "bytes": None} for t, p in pairs]
         }
-    spans = None
-    if finish is not None:
-        spans = stamped_spans(sequence.marks, length=len(sequence.output)) or None
+    spans = None if finish is None else _labelled_spans(sequence)
     choice: dict[str, Any] = {
         "index": index,
         "token_ids": sequence.output[start:],

@@ -7,7 +7,8 @@ from aiohttp import web
 
 from steersman_sim.engine.call import Call
 from steersman_sim.engine.core import EngineCore
-from steersman_sim.engine.openai import CHAT, COMPLETION, Style, serve
+from steersman_sim.engine.openai import Style, serve
+from steersman_sim.engine.openai_shapes import CHAT, COMPLETION
 from steersman_sim.engine.replies import vllm_error
 from steersman_sim.engine.sequence import Finish, Sampling, Sequence
 from steersman_sim.engine.tokens import EOS
