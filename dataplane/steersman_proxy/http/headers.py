@@ -87,6 +87,22 @@ def check_headers(headers: Iterable[Header]) -> None:
             )
 
 
+def answer_head(status: int, reason: bytes, headers: Sequence[Header]) -> bytes:
+    """Status line and headers for a client, with the empty line that ends them.
+
+    Raises :class:`InvalidHeader` rather than write a head with a line more or less than told.
+    """
+    lines = [b"HTTP/1.1 %d %b" % (status, reason)]
+    lines += [b"%b: %b" % header for header in headers]
+    lines += (b"", b"")
+    head = b"\r\n".join(lines)
+    breaks = len(lines) - 1
+    if head.count(b"\r") != breaks or head.count(b"\n") != breaks or b"\0" in head:
+        check_headers(headers)
+        raise InvalidHeader("the reason of an answer has a line break or NUL in it")
+    return head
+
+
 def connection_tokens(raw: Iterable[Header]) -> frozenset[bytes]:
     """What all ``Connection`` headers list together, in lower case."""
     tokens: set[bytes] = set()

@@ -56,6 +56,13 @@ class Answer:
         """Whether the whole answer is here, though perhaps not read yet."""
         return self._attempt.framing.complete
 
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`read` would return, or raise, at once."""
+        attempt = self._attempt
+        framing = attempt.framing
+        return bool(framing.parts) or framing.complete or attempt.failure is not None
+
     def abort(self) -> None:
         """Close the connection now, unless the answer is whole; the engine sees that. Idempotent."""
         self._attempt.close()
