@@ -14,7 +14,7 @@ import msgspec
 from steersman.versions import Order, VersionOrder
 from steersman_sim.demo.records import Arrival, Closure, FleetMax, Outcome, Records
 
-FLIGHT = 0.25
+FLIGHT = 0.5
 """Seconds that a request may need from its selection in the proxy to its arrival at the engine."""
 
 _ORDER = VersionOrder()

@@ -10,8 +10,8 @@ from steersman_sim.demo.records import NEW, OLD, Activity, Arrival, Phase, Recor
 
 _STEPS = 40
 """Steps of the curves over the whole run."""
-_HEADROOM = 2.1
-"""Height of an engine's panel, as a multiple of an even share of the traffic."""
+_ORDINARY = 97
+"""The panels are as high as this percentile of the steps; higher ones are cut."""
 
 # Blue and vermilion of Okabe and Ito, each with a lighter shade; they differ in lightness too.
 COLOURS = {
@@ -49,8 +49,16 @@ def style(axes: Axes, *, duration: float, label: str) -> None:
 
 def ceiling_of(records: Records, *, duration: float) -> float:
     """The top of the engines' panels: room for the ordinary, not for the bursts of a release."""
-    rate = sum(arrival.request is not None for arrival in records.arrivals) / max(duration, 0.001)
-    return max(1.0, _HEADROOM * rate / len(records.engines))
+    steps: list[float] = []
+    for engine in records.engines:
+        edges = edges_of(records, engine, duration=duration)
+        times = [a.at - records.began for a in _requests(records, engine)]
+        steps += list(np.histogram(times, bins=edges)[0] / np.diff(edges))
+    return max(1.0, 1.2 * float(np.percentile(steps, _ORDINARY)))
+
+
+def _requests(records: Records, engine: str) -> list[Arrival]:
+    return [a for a in records.arrivals if a.engine == engine and a.request is not None]
 
 
 def draw_phases(axes: Axes, records: Records, engine: str) -> None:
@@ -99,7 +107,7 @@ def draw_arrivals(
 ) -> None:
     """Requests per second, stacked by weights and version policy."""
     latest = {outcome.number for outcome in records.outcomes if outcome.latest_only}
-    mine = [a for a in records.arrivals if a.engine == engine and a.request is not None]
+    mine = _requests(records, engine)
     edges = edges_of(records, engine, duration=duration)
     widths = np.diff(edges)
     below = np.zeros(len(widths))
@@ -169,6 +177,7 @@ def draw_versions(axes: Axes, records: Records, engine: str) -> None:
             xycoords=axes.get_xaxis_transform(),
             xytext=(0, 2),
             textcoords="offset points",
+            ha="right" if at > 0.92 * axes.get_xlim()[1] else "left",
             fontsize=8.5,
             fontweight="bold",
             color=colour,
