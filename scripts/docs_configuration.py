@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from steersman.settings import PoolSettings
 from steersman_proxy.config.overrides import FLAGS, SWITCHES
 from steersman_proxy.config.schema import ExchangeTimeouts, Hold, ProxyConfig, Routing
-from steersman_proxy.documents.model import Model, element_of, section_of, without_none
+from steersman_proxy.documents.model import Model, element_of, is_mapping, section_of, without_none
 from steersman_proxy.documents.values import Kind
 from steersman_proxy.tablefile.schema import MAX_ENGINES, TableFile
 
@@ -135,7 +135,7 @@ def _sections(schema: type[Model], *, path: str = "") -> Iterator[str]:
         inner = element_of(field.annotation)
         element = section_of(inner) if inner is not None else None
         if element is not None:
-            mark = ".NAME" if _is_mapping(field.annotation) else "[]"
+            mark = ".NAME" if is_mapping(field.annotation) else "[]"
             yield from _sections(element, path=f"{path}{'.' if path else ''}{key}{mark}")
 
 
@@ -163,7 +163,7 @@ def _kind_of(kind: Any) -> str:
     if section_of(kind) is not None:
         return "keys"
     arguments = get_args(kind)
-    if _is_mapping(kind):
+    if is_mapping(kind):
         return f"{_kind_of(arguments[1])} by {_kind_of(arguments[0])}"
     if get_origin(kind) is list:
         return f"list of {_kind_of(arguments[0])}"
@@ -240,10 +240,6 @@ def _sentence(schema: type[Model]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def _is_mapping(kind: Any) -> bool:
-    return get_origin(without_none(kind)) is dict
 
 
 def main(*, check: bool) -> int:

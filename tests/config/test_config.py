@@ -119,28 +119,44 @@ pools:
 """
     ) == [
         "proxy.yaml:2: listen.prot: unknown key `prot`; did you mean `port`?",
-        "proxy.yaml:3: listen.host: must be a host name or an IP address without scheme and port, "
-        "found 'http://proxy'",
+        (
+            "proxy.yaml:3: listen.host: must be a host name or an IP address without scheme and port, "
+            "found 'http://proxy'"
+        ),
         "proxy.yaml:5: metrics.port: must be a port number from 0 to 65535, found true",
         "proxy.yaml:6: port: unknown key `port`; did you mean `listen.port`?",
-        "proxy.yaml:8: routing.policy: must be one of round_robin, random, power_of_two, "
-        "load_only, sticky, consistent_hashing, found 'power-of-two'; did you mean power_of_two?",
-        "proxy.yaml:9: routing.versionPolicy: 'latest' is not a version policy; use any, "
-        "latest-only, min-version:<v> or max-staleness:<k>.",
-        "proxy.yaml:10: routing.hold.timeout: must be seconds or a text such as 500ms, 30s, 10m "
-        "or 1h, found '10 min'",
+        (
+            "proxy.yaml:8: routing.policy: must be one of round_robin, random, power_of_two, "
+            "load_only, sticky, consistent_hashing, found 'power-of-two'; did you mean power_of_two?"
+        ),
+        (
+            "proxy.yaml:9: routing.versionPolicy: 'latest' is not a version policy; use any, "
+            "latest-only, min-version:<v> or max-staleness:<k>."
+        ),
+        (
+            "proxy.yaml:10: routing.hold.timeout: must be seconds or a text such as 500ms, 30s, 10m "
+            "or 1h, found '10 min'"
+        ),
         "proxy.yaml:10: routing.hold.maxRequests: must be a whole number, found 1.5",
         "proxy.yaml:11: routing.timeouts.connect: must not be negative, found -1",
         "proxy.yaml:11: routing.timeouts.answerHead: must be a finite number, found .inf",
-        "proxy.yaml:12: cors.allowedOrigins[0]: must be an origin without a path; write "
-        "'https://a.org'",
-        "proxy.yaml:13: health.probe.timeout: is 3 s, longer than health.probe.interval (2 s); "
-        "probes of an engine would overlap",
+        (
+            "proxy.yaml:12: cors.allowedOrigins[0]: must be an origin without a path; write "
+            "'https://a.org'"
+        ),
+        (
+            "proxy.yaml:13: health.probe.timeout: is 3 s, longer than health.probe.interval (2 s); "
+            "probes of an engine would overlap"
+        ),
         "proxy.yaml:14: logging: must have keys below it, found a list",
-        "proxy.yaml:15: max_body_bytes: unknown key `max_body_bytes`; did you mean "
-        "`limits.maxBodyBytes`?",
-        "proxy.yaml:16: shutdown.drain: is 60 s, longer than shutdown.grace (30 s), which "
-        "includes it",
+        (
+            "proxy.yaml:15: max_body_bytes: unknown key `max_body_bytes`; did you mean "
+            "`limits.maxBodyBytes`?"
+        ),
+        (
+            "proxy.yaml:16: shutdown.drain: is 60 s, longer than shutdown.grace (30 s), which "
+            "includes it"
+        ),
         "proxy.yaml:17: pools: must have keys below it, found a list",
     ]
 
@@ -150,43 +166,59 @@ pools:
     [
         (
             "health: {probe: {interval: 2s}}",
-            "proxy.yaml:1: health.probe.timeout: is 5 s, longer than health.probe.interval (2 s); "
-            "probes of an engine would overlap",
+            (
+                "proxy.yaml:1: health.probe.timeout: is 5 s, longer than health.probe.interval (2 s); "
+                "probes of an engine would overlap"
+            ),
         ),
         (
             "limits: {maxBodyBytes: 4GiB}",
-            "proxy.yaml:1: routing.hold.maxBytes: is 2147483648, below limits.maxBodyBytes "
-            "(4294967296); the largest legal request could never wait",
+            (
+                "proxy.yaml:1: routing.hold.maxBytes: is 2147483648, below limits.maxBodyBytes "
+                "(4294967296); the largest legal request could never wait"
+            ),
         ),
         (
             "routing: {hold: {maxRequests: 0}}\npools: {a: {routing: {policy: random}}}",
-            "proxy.yaml:1: routing.hold.maxRequests: is 0, but hold.timeout is 600 s; to switch "
-            "holding off, set hold.timeout to 0",
+            (
+                "proxy.yaml:1: routing.hold.maxRequests: is 0, but hold.timeout is 600 s; to switch "
+                "holding off, set hold.timeout to 0"
+            ),
         ),
         (
             "pools:\n  a:\n    routing: {timeouts: {answerHead: 1s}}",
-            "proxy.yaml:3: pools.a.routing.timeouts.connect: is 5 s, longer than "
-            "timeouts.answerHead (1 s)",
+            (
+                "proxy.yaml:3: pools.a.routing.timeouts.connect: is 5 s, longer than "
+                "timeouts.answerHead (1 s)"
+            ),
         ),
         (
             "listen: {port: 9000}\nmetrics: {host: 0.0.0.0, port: 9000}",
-            "proxy.yaml:2: metrics.port: is 9000, as listen.port is on the same address; choose "
-            "another",
+            (
+                "proxy.yaml:2: metrics.port: is 9000, as listen.port is on the same address; choose "
+                "another"
+            ),
         ),
         (
             'cors: {allowedOrigins: ["*", "https://a.org"]}',
-            'proxy.yaml:1: cors.allowedOrigins: has "*" and other origins; keep only one of the '
-            "two",
+            (
+                'proxy.yaml:1: cors.allowedOrigins: has "*" and other origins; keep only one of the '
+                "two"
+            ),
         ),
         (
             "pools: {a: {engineAuth: {apiKey: k, apiKeyFile: f}}}",
-            "proxy.yaml:1: pools.a.engineAuth.apiKeyFile: and apiKey beside it are both set; keep "
-            "one of them",
+            (
+                "proxy.yaml:1: pools.a.engineAuth.apiKeyFile: and apiKey beside it are both set; keep "
+                "one of them"
+            ),
         ),
         (
             "pools: {bad name: {}}",
-            "proxy.yaml:1: pools.bad name: must be 1 to 128 letters, digits, `-`, `_`, `.` or `/`, "
-            "beginning with a letter or digit, found 'bad name'",
+            (
+                "proxy.yaml:1: pools.bad name: must be 1 to 128 letters, digits, `-`, `_`, `.` or `/`, "
+                "beginning with a letter or digit, found 'bad name'"
+            ),
         ),
         ("rl: {enabled: yes}", "proxy.yaml:1: rl.enabled: must be true or false, found text"),
         ("rl: {enabled: 1}", "proxy.yaml:1: rl.enabled: must be true or false, found a number"),
@@ -196,8 +228,10 @@ pools:
         ),
         (
             "logging: {level: warn}",
-            "proxy.yaml:1: logging.level: must be one of debug, info, warning, error, found "
-            "'warn'; did you mean warning?",
+            (
+                "proxy.yaml:1: logging.level: must be one of debug, info, warning, error, found "
+                "'warn'; did you mean warning?"
+            ),
         ),
         (
             "table: {poll: 0}",
@@ -230,10 +264,14 @@ def test_what_is_legal_but_odd_is_a_warning() -> None:
 
     assert loaded.settings.upstream_idle == 10
     assert loaded.warnings == (
-        "proxy.yaml:1: upstream.idleTimeout: is 10 s, but engines close idle connections after "
-        "5 s by default; requests may meet a closing connection",
-        "proxy.yaml:5: pools.a.routing.versionPolicy: is latest-only, which has no effect while "
-        "rl.enabled is false",
+        (
+            "proxy.yaml:1: upstream.idleTimeout: is 10 s, but engines close idle connections after "
+            "5 s by default; requests may meet a closing connection"
+        ),
+        (
+            "proxy.yaml:5: pools.a.routing.versionPolicy: is latest-only, which has no effect while "
+            "rl.enabled is false"
+        ),
     )
 
 

@@ -78,11 +78,15 @@ def test_problems_name_the_flag() -> None:
         load_config(None, overrides=given)
 
     assert caught.value.problems == [
-        "--host: listen.host: must be a host name or an IP address without scheme and port, found "
-        "'a:1'",
+        (
+            "--host: listen.host: must be a host name or an IP address without scheme and port, found "
+            "'a:1'"
+        ),
         "--port: listen.port: must be a port number from 0 to 65535, found 99999",
-        "--policy: routing.policy: must be one of round_robin, random, power_of_two, load_only, "
-        "sticky, consistent_hashing, found 'fastest'",
+        (
+            "--policy: routing.policy: must be one of round_robin, random, power_of_two, load_only, "
+            "sticky, consistent_hashing, found 'fastest'"
+        ),
         "--hold-timeout: routing.hold.timeout: must be a finite number, found nan",
     ]
 

@@ -64,14 +64,18 @@ pools:
     )
 
     assert problems(path) == [
-        f"2: auth.apiKeysFile: line 2 of {tmp_path}/spaced must be visible ASCII without spaces "
-        "(the key itself is not shown)",
+        (
+            f"2: auth.apiKeysFile: line 2 of {tmp_path}/spaced must be visible ASCII without spaces "
+            "(the key itself is not shown)"
+        ),
         f"3: auth.adminKeyFile: {tmp_path}/two has 2 keys, where one is needed",
         f"5: pools.a.engineAuth.apiKeyFile: {tmp_path}/none does not exist",
         f"6: pools.b.engineAuth.apiKeyFile: {tmp_path}/dir is not a file",
         f"7: pools.c.engineAuth.apiKeyFile: {tmp_path}/empty has no key; write one a line",
-        f"8: pools.d.engineAuth.apiKeyFile: line 1 of {tmp_path}/binary must be visible ASCII "
-        "without spaces (the key itself is not shown)",
+        (
+            f"8: pools.d.engineAuth.apiKeyFile: line 1 of {tmp_path}/binary must be visible ASCII "
+            "without spaces (the key itself is not shown)"
+        ),
     ]
 
 
