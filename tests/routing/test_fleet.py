@@ -191,6 +191,16 @@ def test_default_from_an_engine_that_never_showed_a_version_means_nothing() -> N
     assert one.version == "7"
 
 
+def test_what_was_seen_before_an_engine_left_proves_nothing_when_it_returns() -> None:
+    made = fleet(row("a"), row("b"))
+    held = selected(made, request(target="a"))
+    made.observe(engine(made, "a"), "7")
+    made.apply(table([row("b")], seq=2))
+    made.apply(table([row("a"), row("b")], seq=3))
+    assert not made.observe(engine(made, "a"), None, seen_default=True)
+    held.guard.release()
+
+
 def test_no_report_changes_nothing() -> None:
     made = fleet(row("a"))
     one = engine(made, "a")

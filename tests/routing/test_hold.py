@@ -1,5 +1,7 @@
 """Waiting in the proxy: order, bounds, leaving, and not waiting in vain."""
 
+from typing import Any
+
 import pytest
 
 from steersman.clock import FakeClock
@@ -186,6 +188,43 @@ def test_a_slice_bounds_one_turn() -> None:
         ]
     assert not world.hold.pump()
     assert all(waiter.selected is not None for waiter in waiters)
+
+
+def test_newcomers_queue_up_behind_a_release_that_takes_several_turns() -> None:
+    world = World(slice=2)
+    waiters = [world.wait() for _ in range(5)]
+    world.open("a", "b")
+    assert world.hold.pump()
+    waiters.append(world.wait())
+    pump_all(world.hold)
+    assert all(waiter.selected is not None for waiter in waiters)
+    assert selected(world.fleet, request()).guard.load is not None
+
+
+def test_what_one_release_costs_does_not_depend_on_how_many_wait() -> None:
+    costs = []
+    for depth in (10, 3000):
+        world = World(limit=1)
+        for place in range(depth):
+            world.wait("any" if place % 2 else "latest-only")
+        world.open("a")
+        pump_all(world.hold)
+        engine = next(iter(world.fleet.engines()))
+        tried: list[object] = []
+        dispatch = world.fleet.dispatch
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            tried.append(args)  # noqa: B023
+            return dispatch(*args, **kwargs)  # noqa: B023
+
+        world.fleet.dispatch = counting  # type: ignore[method-assign]
+        for _ in range(5):
+            engine.load.requests -= 1
+            world.fleet.waiting.of(POOL).mark_answered("a")
+            pump_all(world.hold)
+        costs.append(len(tried))
+    assert costs[0] == costs[1]
+    assert costs[0] <= 5 * 3
 
 
 def test_requests_and_bytes_are_bounded() -> None:
@@ -440,24 +479,29 @@ def test_when_the_owner_is_lost_the_next_ranked_serves_those_who_waited() -> Non
     assert [waiter.engine for waiter in waiters] == ["b"] * 3
 
 
-def test_when_the_owner_is_lost_those_who_waited_join_the_others_in_order_of_arrival() -> None:
-    world = World(sticky=True, limit=1)
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_when_the_owner_is_lost_those_who_waited_join_the_others_in_order_of_arrival(
+    limit: int,
+) -> None:
+    world = World(sticky=True, limit=limit)
     keys = keys_by_owner(world.fleet)
     waiters = [world.wait(**({"affinity": keys["a"]} if place % 2 else {})) for place in range(6)]
     world.rows(row("a", released=("weights",)), row("b"))
     for index in range(6):
-        pump_all(world.hold)
+        world.hold.pump()
         current = waiters[index].selected
         assert current is not None
-        assert sum(waiter.selected is not None for waiter in waiters) == index + 1
+        released = [waiter.selected is not None for waiter in waiters]
+        assert released == [place < index + limit for place in range(6)]
         current.guard.release()
 
 
-def test_keys_that_a_newcomer_takes_wait_for_the_newcomer() -> None:
-    world = World(sticky=True)
+@pytest.mark.parametrize("turn", [1, 7, 64])
+def test_keys_that_a_newcomer_takes_wait_for_the_newcomer(turn: int) -> None:
+    world = World(sticky=True, slice=turn)
     waiters = [world.wait(affinity=f"key-{n}") for n in range(60)]
     both = [row("a", gate=CLOSED), row("b", gate=CLOSED)]
-    world.rows(*both, row("c"))
+    world.rows(*both, row("c"), settings=world.settings)
     pump_all(world.hold)
     served = [waiter for waiter in waiters if waiter.selected is not None]
     assert {waiter.engine for waiter in served} == {"c"}
