@@ -143,8 +143,8 @@ def test_without_a_limit_the_first_to_open_gets_its_share_and_not_everything() -
     assert [number for number, _, _ in simulation.served] == list(range(2000))
     assert sum(simulation.received.values()) == 2000
     # Who opened first has answered and asks for more before others open: that is not a stampede,
-    # as long as nobody ever has much more than an equal share at one time.
-    assert simulation.most_in_flight <= 1.2 * 250
+    # as long as nobody has more at one time than its share and half of what it answered.
+    assert simulation.most_in_flight <= 1.5 * 250
 
 
 def test_without_a_limit_engines_that_open_together_get_everything_at_once_evenly() -> None:
@@ -221,7 +221,7 @@ def test_displaced_keys_do_not_stampede() -> None:
     simulation.open("e2")
     simulation.run(until=0)
     assert 250 <= simulation.received["e2"] < 300
-    waiting = {number for number in range(1000)} - {number for number, _, _ in simulation.served}
+    waiting = set(range(1000)) - {number for number, _, _ in simulation.served}
     simulation.open(*simulation.names)
     simulation.run(until=0)
     pool = simulation.fleet.pool(POOL)
