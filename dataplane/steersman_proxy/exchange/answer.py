@@ -2,6 +2,7 @@
 
 from steersman.versions import VersionOrder
 from steersman_proxy.exchange.context import Context
+from steersman_proxy.exchange.cors import PREFIX as CORS
 from steersman_proxy.exchange.messages import (
     Collect,
     Finish,
@@ -39,6 +40,8 @@ class Answer:
         self._route = route
         self._selected = selected
         self._own_headers = own_headers
+        self._not_theirs: frozenset[bytes] = frozenset()
+        """Cross-origin headers of the engine: the proxy owns those rules."""
         self._held: list[bytes] | None = None
         self._read_stream = False
         self._rl = context.settings.rl_enabled
@@ -68,6 +71,8 @@ class Answer:
         kind, length, encoded = b"", None, False
         for name, value in headers:
             match name.lower():
+                case lower if lower.startswith(CORS):
+                    self._not_theirs |= {lower}
                 case b"content-type":
                     kind = value.lower()
                 case b"content-length":
@@ -121,8 +126,10 @@ class Answer:
         add, remove = (*edit.add, *self._own_headers), edit.remove
         remove |= {name for name, _ in self._own_headers}
         if self._rl or self._context.cors.enabled:
-            cors = self._context.cors.edit(self._request)
-            add, remove = (*add, *cors.add), remove | cors.remove
+            add, remove = (
+                (*add, *self._context.cors.headers(self._request)),
+                remove | self._not_theirs,
+            )
         return HeadEdit(remove=remove, add=add)
 
     def _observe(self, report: Report) -> None:

@@ -6,7 +6,11 @@ the proxy owns the answer.
 
 from collections.abc import Sequence
 
-from steersman_proxy.exchange.messages import HeadEdit, Header, RequestHead, Respond
+from steersman_proxy.exchange.messages import Header, RequestHead, Respond
+
+PREFIX = b"access-control-"
+"""How the names of all cross-origin headers begin, those of the future included."""
+
 
 EXPOSED = b"x-smg-routed-worker-id, x-smg-weight-version, x-smg-mixed-version, x-request-id"
 ALLOWED = (
@@ -15,18 +19,7 @@ ALLOWED = (
 )
 METHODS = b"GET, HEAD, POST, PUT, OPTIONS"
 MAX_AGE = b"600"
-
-_OWNED = frozenset(
-    b"access-control-" + name
-    for name in (
-        b"allow-origin",
-        b"allow-credentials",
-        b"allow-methods",
-        b"allow-headers",
-        b"expose-headers",
-        b"max-age",
-    )
-)
+_VARY: Header = (b"vary", b"Origin")
 
 
 class Cors:
@@ -35,6 +28,8 @@ class Cors:
     def __init__(self, origins: Sequence[str]) -> None:
         self._any = "*" in origins
         self._origins = frozenset(origins)
+        # Also on answers that allow nothing: a cache must not keep those for an allowed origin.
+        self._vary: tuple[Header, ...] = (_VARY,) if self._origins and not self._any else ()
 
     @property
     def enabled(self) -> bool:
@@ -45,13 +40,14 @@ class Cors:
         """The answer to a preflight of an allowed origin; it needs no key (browsers send none)."""
         if head.method != "OPTIONS" or head.first(b"access-control-request-method") is None:
             return None
-        allow = self._allow(head)
-        if not allow:
+        allowed = self._allowed(head)
+        if allowed is None:
             return None
         return Respond(
             204,
             (
-                *allow,
+                allowed,
+                *self._vary,
                 (b"access-control-allow-methods", METHODS),
                 (b"access-control-allow-headers", ALLOWED),
                 (b"access-control-max-age", MAX_AGE),
@@ -59,22 +55,20 @@ class Cors:
             b"",
         )
 
-    def edit(self, head: RequestHead) -> HeadEdit:
-        """The change to the head of an answer to ``head``."""
-        allow = self._allow(head) if self._origins else ()
-        if not allow:
-            return HeadEdit(remove=_OWNED)
-        return HeadEdit(remove=_OWNED, add=(*allow, (b"access-control-expose-headers", EXPOSED)))
+    def headers(self, head: RequestHead) -> tuple[Header, ...]:
+        """What is added to the head of every answer to ``head`` but a preflight's."""
+        allowed = self._allowed(head) if self._origins else None
+        if allowed is None:
+            return self._vary
+        return (allowed, *self._vary, (PREFIX + b"expose-headers", EXPOSED))
 
-    def _allow(self, head: RequestHead) -> tuple[Header, ...]:
+    def _allowed(self, head: RequestHead) -> Header | None:
+        """The header that lets the request's origin read the answer."""
         origin = head.first(b"origin")
         if origin is None:
-            return ()
+            return None
         if self._any:
-            return ((b"access-control-allow-origin", b"*"),)
+            return (PREFIX + b"allow-origin", b"*")
         if origin not in self._origins:
-            return ()
-        return (
-            (b"access-control-allow-origin", origin.encode("latin-1")),
-            (b"vary", b"Origin"),
-        )
+            return None
+        return (PREFIX + b"allow-origin", origin.encode("latin-1"))

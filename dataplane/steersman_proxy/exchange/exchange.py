@@ -316,7 +316,7 @@ class Exchange:
             self._outcome = Outcome.OK
         self._status = respond.status
         self._own_answer_bytes = len(respond.body)
-        cors = () if respond.status == 204 else self._context.cors.edit(self._head).add
+        cors = () if respond.status == 204 else self._context.cors.headers(self._head)
         headers = (*respond.headers, *self._own_headers(), *cors)
         return msgspec.structs.replace(respond, headers=headers)
 
