@@ -46,7 +46,7 @@ class ClientAnswer(web.StreamResponse):
         """Bytes of the body that are still to come, if the head tells."""
         self.stall = 120.0
         self.started = False
-        """Whether the head has been made."""
+        """Whether anything of the answer was sent."""
 
     def continue_100(self) -> None:
         """Tell a client that waits for it to send its body."""
@@ -59,13 +59,14 @@ class ClientAnswer(web.StreamResponse):
     def start(
         self, status: int, reason: bytes, headers: Sequence[Header], *, length: int | None = None
     ) -> bytes:
-        """The head's bytes, to be written with the first part of the body.
+        """The head's bytes, to be written with the first part of the body; forgets an unsent head.
 
         ``length`` is that of the body in bytes if it is known and not among ``headers`` yet.
         """
-        self.started = True
         if self._draining():
             self._persistent = False
+        self._chunked_body = self._unframed = False
+        self._left = None
         framing: list[Header] = []
         if status in _WITHOUT_BODY or status < 200:
             self._has_body = False
@@ -144,6 +145,7 @@ class ClientAnswer(web.StreamResponse):
         for piece in pieces(head, framed):
             if self._transport.is_closing():
                 raise ConnectionResetError("the client has left")
+            self.started = True
             self._transport.write(piece)
             if self._connection.writing_paused:
                 await self._connection.room(stall=self.stall)
