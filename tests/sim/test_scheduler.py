@@ -310,9 +310,16 @@ def test_a_refit_between_two_steps_makes_a_new_span() -> None:
 class SchedulerMachine(RuleBasedStateMachine):
     """Any order of arrivals, aborts, pauses, refits and half steps."""
 
+    deferred_abort = True
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(kv_tokens=64, max_running=3, time=TimeModel(chunk_tokens=8))
+        self.world = World(
+            kv_tokens=64,
+            max_running=3,
+            time=TimeModel(chunk_tokens=8),
+            deferred_abort=self.deferred_abort,
+        )
         self.sequences: list[Sequence] = []
 
     @property
@@ -330,7 +337,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.scheduler.under_way is None)
     @rule()
     def begin(self) -> None:
-        self.scheduler.begin()
+        step = self.scheduler.begin()
+        if step is None:
+            return
+        assert step.prefill_tokens == sum(tokens for _, tokens in step.prefilling) <= 8
+        model = self.world.config.time
+        expected = model.step_s
+        for sequence in step.decoding:
+            expected += model.context_s * sequence.context + model.sequence_s
+        for sequence, tokens in step.prefilling:
+            expected += model.prefill(tokens, context=sequence.computed + tokens)
+        assert step.duration == pytest.approx(expected)
 
     @precondition(lambda self: self.scheduler.under_way is not None)
     @rule()
@@ -406,5 +423,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert all(sequence.finish is not None for sequence in self.sequences)
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
-TestScheduler = SchedulerMachine.TestCase
+class ImmediateMachine(SchedulerMachine):
+    """The same with aborts that strike in the middle of a step."""
+
+    deferred_abort = False
+
+
+for machine in (SchedulerMachine, ImmediateMachine):
+    machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestDeferredAborts = SchedulerMachine.TestCase
+TestImmediateAborts = ImmediateMachine.TestCase
