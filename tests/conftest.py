@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,65 +46,68 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(autouse=True)
-def _no_leaks(request: pytest.FixtureRequest) -> None:
-    """Put the leak watch around every async test, below all its other fixtures.
-
-    Synchronous tests do not pay for an event loop.
-    """
-    if is_async_test(request.node):
-        request.getfixturevalue("_leak_watch")
-
-
 @pytest.fixture
-async def _leak_watch(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Fail the test if tasks or sockets are there at its end that were not there before.
+async def _loop_of_the_test() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
 
-    Runs in the test's own event loop, and is taken down after all other fixtures of the test.
+
+@pytest.fixture(autouse=True)
+def _no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail an async test if tasks or sockets are there at its end that were not there before.
+
+    Set up before the test's other fixtures, so it is taken down after them. Synchronous tests do not
+    pay for an event loop. Both looks are taken while the loop stands still: uvloop has a pair of
+    sockets of its own whenever it runs, a new one each time.
     """
-    tasks_before = asyncio.all_tasks() - {asyncio.current_task()}
+    if not is_async_test(request.node):
+        yield
+        return
+    loop: asyncio.AbstractEventLoop = request.getfixturevalue("_loop_of_the_test")
+    tasks_before = asyncio.all_tasks(loop)
     sockets_before = open_sockets()
     yield
     leaks: list[str] = []
     if not request.node.stash.get(_call_failed, False):
-        leaks = await leaks_after(tasks=tasks_before, sockets=sockets_before)
-    leaks += [f"task {task} ignores its cancellation" for task in await end_tasks(tasks_before)]
+        leaks = leaks_after(loop, tasks=tasks_before, sockets=sockets_before)
+    left = asyncio.all_tasks(loop) - tasks_before
+    leaks += [f"task {task} ignores its cancellation" for task in end_tasks(loop, left)]
     if leaks:
         pytest.fail("the test leaked:\n  " + "\n  ".join(sorted(leaks)), pytrace=False)
 
 
-async def leaks_after(
-    *, tasks: "set[asyncio.Task[Any]]", sockets: set[tuple[int, int, int]]
+def leaks_after(
+    loop: asyncio.AbstractEventLoop,
+    *,
+    tasks: "set[asyncio.Task[Any]]",
+    sockets: set[tuple[int, int, int]],
 ) -> list[str]:
     """What is there now and was not among ``tasks`` and ``sockets``, after the grace time."""
-    ignored = tasks | {asyncio.current_task()}
     deadline = time.monotonic() + LEAK_GRACE
     pause = 0.0
     while True:
-        new_tasks = asyncio.all_tasks() - ignored
+        new_tasks = asyncio.all_tasks(loop) - tasks
         new_sockets = open_sockets() - sockets
         if time.monotonic() >= deadline or not (new_tasks or new_sockets):
             break
         # The first rounds only let the loop turn; most leftovers are gone after one or two.
-        await asyncio.sleep(pause)
+        loop.run_until_complete(asyncio.sleep(pause))
         pause = min(0.05, pause + 0.002)
     return [f"task {describe_task(task)}" for task in new_tasks] + [
         f"socket {describe_socket(descriptor)}" for descriptor, _, _ in sorted(new_sockets)
     ]
 
 
-async def end_tasks(before: "set[asyncio.Task[Any]]") -> list[str]:
+def end_tasks(loop: asyncio.AbstractEventLoop, left: "set[asyncio.Task[Any]]") -> list[str]:
     """Cancel the tasks that a test left behind; describe those that do not end.
 
     asyncio's runner would wait for them without a limit, after the test's own time limit has struck
     already. It does not see a task that is not registered any more.
     """
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
     if not left:
         return []
-    _, stubborn = await asyncio.wait(left, timeout=LEAK_GRACE)
+    for task in left:
+        task.cancel()
+    _, stubborn = loop.run_until_complete(asyncio.wait(left, timeout=LEAK_GRACE))
     for task in stubborn:
         asyncio.tasks._unregister_task(task)
     return [describe_task(task) for task in stubborn]

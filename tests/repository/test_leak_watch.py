@@ -7,11 +7,21 @@ import pytest
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
+LOOP = """
+import {module}
+
+
+def pytest_asyncio_loop_factories():
+    return {{"{module}": {module}.new_event_loop}}
+"""
+
 SETTINGS = """
 [pytest]
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
-filterwarnings = error
+filterwarnings =
+    error
+    default:unclosed resource <:ResourceWarning
 """
 
 CLEAN = """
@@ -45,7 +55,7 @@ async def test_server_of_a_fixture_is_not_a_leak(server):
 
 
 async def test_task_that_is_about_to_end_gets_its_grace():
-    asyncio.get_running_loop().kept = asyncio.create_task(asyncio.sleep(0.05))
+    test_task_that_is_about_to_end_gets_its_grace.kept = asyncio.create_task(asyncio.sleep(0.05))
 
 
 async def test_transport_that_is_closing_gets_its_grace(server):
@@ -132,14 +142,16 @@ async def test_stubborn_task_does_not_hang_the_run():
 """
 
 
-def test_allows_what_ends_in_time(pytester: pytest.Pytester) -> None:
-    result = run(pytester, CLEAN)
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_allows_what_ends_in_time(pytester: pytest.Pytester, loop: str) -> None:
+    result = run(pytester, CLEAN, loop=loop)
     result.assert_outcomes(passed=8)
     assert result.ret == 0
 
 
-def test_fails_what_leaks(pytester: pytest.Pytester) -> None:
-    result = run(pytester, LEAKING)
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_fails_what_leaks(pytester: pytest.Pytester, loop: str) -> None:
+    result = run(pytester, LEAKING, loop=loop)
     # Four bodies pass and their teardown is the error. The fifth fails by itself, without an error;
     # so does the sixth, but its task would hang the run, which has to be told.
     result.assert_outcomes(passed=4, errors=5, failed=2)
@@ -151,9 +163,10 @@ def test_fails_what_leaks(pytester: pytest.Pytester) -> None:
     assert "the real reason" in output
 
 
-def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, source: str, *, loop: str) -> pytest.RunResult:
     """Run tests in a process of their own, whose descriptors are theirs alone."""
     pytester.makeini(SETTINGS)
-    pytester.makeconftest(CONFTEST.read_text().replace("LEAK_GRACE = 1.0", "LEAK_GRACE = 0.2"))
+    conftest = CONFTEST.read_text().replace("LEAK_GRACE = 1.0", "LEAK_GRACE = 0.2")
+    pytester.makeconftest(conftest + LOOP.format(module=loop))
     pytester.makepyfile(source)
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-o", "addopts=")
