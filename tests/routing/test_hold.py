@@ -475,7 +475,7 @@ def test_when_the_owner_is_lost_the_next_ranked_serves_those_who_waited() -> Non
     keys = keys_by_owner(world.fleet)
     waiters = [world.wait(affinity=keys["a"]) for _ in range(3)]
     world.rows(row("a", failed=True), row("b"))
-    pump_all(world.hold)
+    world.hold.pump()
     assert [waiter.engine for waiter in waiters] == ["b"] * 3
 
 

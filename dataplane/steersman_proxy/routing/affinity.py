@@ -11,7 +11,7 @@ seeded per process and would not do.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from heapq import nlargest
 
@@ -33,14 +33,16 @@ def digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
 
 
-def score(engine_digest: int, key_digest: int) -> int:
-    """How much a key likes an engine: 64 bits that look independent for each pair."""
-    # Two rounds of xor, shift and multiply. Hashing each pair with blake2b would cost four times
-    # as much, and a new key is scored against every engine.
-    mixed = engine_digest ^ key_digest
-    mixed = (mixed ^ mixed >> 32) * _MULTIPLIER & _U64
-    mixed = (mixed ^ mixed >> 32) * _MULTIPLIER & _U64
-    return mixed ^ mixed >> 32
+def scores(engine_digests: Sequence[int], key_digest: int) -> list[int]:
+    """How much a key likes each engine: 64 bits that look independent for each pair."""
+    # Two rounds of xor, shift and multiply, in line: a new key is scored against every engine, and
+    # hashing each pair with blake2b, or a call for each, would cost several times as much.
+    found = []
+    for engine_digest in engine_digests:
+        mixed = engine_digest ^ key_digest
+        mixed = (mixed ^ mixed >> 32) * _MULTIPLIER & _U64
+        found.append((mixed ^ mixed >> 32) * _MULTIPLIER & _U64)
+    return found
 
 
 class Rendezvous:
@@ -48,7 +50,9 @@ class Rendezvous:
 
     def __init__(self, engines: Iterable[Engine]) -> None:
         self.engines = frozenset(engines)
-        self._digests = [(digest(engine.id), engine) for engine in self.engines]
+        # Sorted, so that equal scores are settled alike everywhere.
+        self._engines = sorted(self.engines, key=lambda engine: engine.id)
+        self._digests = [digest(engine.id) for engine in self._engines]
         # Keyed by the digest, not by the key: a key may be as long as a header may be.
         self._best = lru_cache(maxsize=REMEMBERED_KEYS)(self._best_of)
 
@@ -62,17 +66,12 @@ class Rendezvous:
         key_digest = digest(key)
         best = self._best(key_digest)
         yield from best
-        if len(best) < len(self._digests):
-            yield from nlargest_engines(self._scored(key_digest), len(self._digests))[len(best) :]
+        if len(best) < len(self._engines):
+            yield from self._ranking(key_digest, count=len(self._engines))[len(best) :]
 
     def _best_of(self, key_digest: int) -> tuple[Engine, ...]:
-        return tuple(nlargest_engines(self._scored(key_digest), REMEMBERED_RANKS))
+        return tuple(self._ranking(key_digest, count=REMEMBERED_RANKS))
 
-    def _scored(self, key_digest: int) -> Iterator[tuple[int, str, Engine]]:
-        for engine_digest, engine in self._digests:
-            yield score(engine_digest, key_digest), engine.id, engine
-
-
-def nlargest_engines(scored: Iterable[tuple[int, str, Engine]], count: int) -> list[Engine]:
-    """The ``count`` best of ``scored``, best first. Ids are unique, so they settle equal scores."""
-    return [engine for _, _, engine in nlargest(count, scored)]
+    def _ranking(self, key_digest: int, *, count: int) -> list[Engine]:
+        scored = zip(scores(self._digests, key_digest), range(len(self._digests)), strict=True)
+        return [self._engines[place] for _, place in nlargest(count, scored)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from steersman.clock import Clock
-from steersman.engine import EngineRow, Role, Trust
+from steersman.engine import EngineRow, Trust
 from steersman.errors import ModelNotFound, NoTable, RequestError
 from steersman.settings import PoolSettings
 from steersman.table import PoolRow, Table
@@ -19,10 +19,8 @@ from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
 from steersman_proxy.routing.room import Room
 from steersman_proxy.routing.selection import decide, lane_to_join
-from steersman_proxy.routing.view import PoolView, RoutingView
+from steersman_proxy.routing.view import PLAIN, PoolView, RoutingView
 from steersman_proxy.routing.waiting import WaitingRoom
-
-_PLAIN = Role.PLAIN
 
 
 class Fleet:
@@ -171,25 +169,29 @@ class Fleet:
         pool = view.pools.get(request.pool)
         if pool is None:
             return ModelNotFound(f"there is no pool {request.pool[:160]!a}")
-        if (
-            request.affinity is None
-            and request.target is None
-            and not request.excluded
-            and not pool.limit
-            and not pool.queue.tickets
-        ):
+        if request.target is None and not (pool.limit or request.excluded or pool.queue.tickets):
             # Most requests. The same as below with nothing to consider.
-            policy = request.policy
-            eligible = pool.default_eligible if policy is None and request.role is _PLAIN else None
-            if eligible is None:
-                eligible = pool.eligible(request.role, policy or pool.settings.version_policy)
-            if eligible.engines:
-                return self._count(pool.choose(eligible), pool=pool, view=view)
+            engine = self._choose_simply(pool, request)
+            if engine is not None:
+                return self._count(engine, pool=pool, view=view)
         else:
             lane = lane_to_join(pool, request)
             if lane is not None:
                 return Wait(lane)
         return self.dispatch(request, room=Room(limit=pool.limit, excluded=request.excluded))
+
+    def _choose_simply(self, pool: PoolView, request: RouteRequest) -> Engine | None:
+        """The owner of the routing key, or the policy's choice; ``None`` if it is not that easy."""
+        policy, role = request.policy, request.role
+        eligible = pool.default_eligible if policy is None and role is PLAIN else None
+        if eligible is None:
+            eligible = pool.eligible(role, policy or pool.settings.version_policy)
+        if not eligible.engines:
+            return None
+        if request.affinity is None:
+            return pool.choose(eligible)
+        owner = pool.rendezvous(role).first(request.affinity)
+        return owner if owner is not None and eligible.has(owner) else None
 
     def dispatch(self, request: RouteRequest, *, room: Room) -> Selected | Wait | RequestError:
         """Like :meth:`select`, for requests whose turn it is: it does not look at who waits."""
