@@ -21,6 +21,11 @@ FAST = Timings(
     health_timeout_s=0.1,
 )
 
+CONNECTION_LOST = (aiohttp.ClientConnectionError, ConnectionError)
+"""What a client sees of a connection that was reset or refused."""
+STREAM_CUT = (*CONNECTION_LOST, aiohttp.ClientPayloadError)
+"""The same in the middle of an answer."""
+
 INSTANTLY: dict[str, Any] = {"speed": 0.0, "timings": FAST}
 
 
