@@ -7,7 +7,7 @@ This module is the one place of the proxy's defaults: the models of the file and
 ``docs/configuration`` take them from here.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -86,14 +86,13 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self.pools.get(name, self.defaults)
 
     def __repr__(self) -> str:
-        shown = []
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if name == "api_keys":
-                value = f"<{len(value)} keys>"
-            elif name == "admin_key":
-                value = "<set>" if value else None
-            elif name == "engine_keys":
-                value = dict.fromkeys(value, "<set>")
-            shown.append(f"{name}={value}")
-        return f"ProxySettings({', '.join(shown)})"
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"ProxySettings({shown})"
+
+    # Not only for rich: msgspec gives every struct one, which would show the keys.
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown["api_keys"] = f"<{len(self.api_keys)} keys>"
+        shown["admin_key"] = "<set>" if self.admin_key else None
+        shown["engine_keys"] = dict.fromkeys(self.engine_keys, "<set>")
+        return list(shown.items())

@@ -1,7 +1,6 @@
 """Command-line flags that win over the configuration file."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -154,8 +153,3 @@ def _number(text: str) -> object:
         return WrittenFloat(text)
     except ValueError:
         return text
-
-
-def flags_named(overrides: Sequence[Override]) -> str:
-    """The flags given, for the log."""
-    return " ".join(override.flag for override in overrides)

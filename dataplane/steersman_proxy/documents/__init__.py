@@ -7,7 +7,7 @@ define a schema, nowhere else.
 
 from steersman_proxy.documents.document import Document, KeyPath
 from steersman_proxy.documents.load import load_document, parse_document, read_content
-from steersman_proxy.documents.model import Model, validate
+from steersman_proxy.documents.model import Model
 
 __all__ = [
     "Document",
@@ -16,5 +16,4 @@ __all__ = [
     "load_document",
     "parse_document",
     "read_content",
-    "validate",
 ]

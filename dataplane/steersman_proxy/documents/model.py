@@ -1,16 +1,14 @@
-"""The base of every schema, and the step from a document to a validated model."""
+"""The base of every schema, and what pydantic says of a document in our words."""
 
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from steersman_proxy.documents.document import Document, HiddenKey, KeyPath, Problem
+from steersman_proxy.documents.document import HiddenKey, KeyPath, Problem
 from steersman_proxy.documents.problems import describe, unknown_key
-
-M = TypeVar("M", bound="Model")
 
 
 class Model(BaseModel):
@@ -36,17 +34,6 @@ class Model(BaseModel):
     def _nothing_is_no_keys(cls, data: Any) -> Any:
         # `auth:` with every key below it commented out is a section without keys.
         return {} if data is None else data
-
-
-def validate(document: Document, schema: type[M]) -> M:
-    """The document as ``schema``.
-
-    :raises DocumentError: with every problem that pydantic found.
-    """
-    try:
-        return schema.model_validate(document.data)
-    except ValidationError as error:
-        raise document.error(problems_of(error, schema)) from None
 
 
 def problems_of(error: ValidationError, schema: type[Model]) -> list[Problem]:
