@@ -126,9 +126,12 @@ class ProxyApp:
                 _log.warning("%s", warning)
 
     def _table_failed(self, error: DocumentError) -> None:
-        kept = "; the last good one stays in force" if self.fleet.view is not None else ""
+        if self.fleet.view is None:
+            return  # The start fails with this very error.
         for problem in error.problems:
-            _log.error("the table file cannot be used%s: %s", kept, problem)
+            _log.error(
+                "the table file cannot be used; the last good one stays in force: %s", problem
+            )
 
     def _table_status(self) -> TableStatus:
         assert self.watcher is not None, "only asked for where there is a file"
