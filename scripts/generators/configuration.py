@@ -1,14 +1,9 @@
 """``docs/configuration``: the keys of the configuration and of the table file, from their models.
 
-    python -m scripts.docs_configuration            write the pages
-    python -m scripts.docs_configuration --check    fail if one is out of date
-
 Each key's meaning is the docstring of its attribute, and its default the one that the program uses.
 The examples in the pages are the files of ``docs/examples``, which the tests read.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -22,7 +17,7 @@ from steersman_proxy.documents.model import Model, element_of, is_mapping, secti
 from steersman_proxy.documents.values import Kind
 from steersman_proxy.tablefile.schema import MAX_ENGINES, TableFile
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 PROXY_INTRODUCTION = """\
 # Configuration of the proxy
@@ -89,13 +84,9 @@ A rolling update of one engine, as edits of the file: `gate: closed`; when its r
 """
 
 
-def generate() -> dict[str, str]:
-    """The text of each page, by its path below ``docs/``."""
+def pages() -> Mapping[str, str]:
+    """Both pages."""
     return {"configuration/proxy.md": _proxy_page(), "configuration/table.md": _table_page()}
-
-
-pages = generate
-"""The name that ``scripts.gen_docs`` looks for."""
 
 
 def _proxy_page() -> str:
@@ -240,26 +231,3 @@ def _sentence(schema: type[Model]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def main(*, check: bool) -> int:
-    """Write the pages, or with ``check`` only compare; 1 if one was to be changed by ``check``."""
-    outdated = []
-    for name, text in generate().items():
-        path = DOCS / name
-        # `make docs` puts a notice before the page.
-        if path.is_file() and path.read_text().endswith(text.strip() + "\n"):
-            continue
-        outdated.append(name)
-        if not check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.strip() + "\n")
-    for name in outdated:
-        print(f"docs/{name}{' is out of date' if check else ''}")
-    return int(check and bool(outdated))
-
-
-if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    arguments.add_argument("--check", action="store_true", help="only compare")
-    sys.exit(main(check=arguments.parse_args().check))
