@@ -183,25 +183,34 @@ async def test_a_client_that_takes_nothing_is_cut_off() -> None:
 
 async def test_a_slow_client_is_not_cut_off() -> None:
     """It takes longer than the limit to take what waits, but it takes something all the time."""
-    size = 2**25
-    pool = PoolSettings(timeouts=Timeouts(client_stall=0.3))
+    size, stall = 2**24, 0.5
+    pool = PoolSettings(timeouts=Timeouts(client_stall=stall))
 
     async def script(wire: Wire) -> None:
         await wire.request()
         await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, bytes(size))
         await wire.gone()
 
+    loop = asyncio.get_running_loop()
     async with fake_engine(script) as engine, adapter_rig(engine.url, pool=pool) as rig:
-        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
-        writer.write(post())
-        got = len(await reader.readuntil(b"\r\n\r\n")) * 0
-        for _ in range(8):
-            await asyncio.sleep(0.1)
-            got += len(await reader.readexactly(2**20))
-        while got < size:
-            got += len(await reader.read(2**20))
-        assert got == size
-        writer.transport.abort()
+        with socket.socket() as sock:
+            # Little room in the client's kernel, so that what it takes is what it reads.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**14)
+            sock.setblocking(False)
+            await loop.sock_connect(sock, ("127.0.0.1", rig.port))
+            await loop.sock_sendall(sock, post())
+            head = await loop.sock_recv(sock, 2**12)
+            got = len(head) - head.index(b"\r\n\r\n") - 4
+            (connection,) = rig.adapter._server.connections
+            await until(lambda: connection.writing_paused)
+            end = loop.time() + 3 * stall
+            while loop.time() < end:
+                got += len(await loop.sock_recv(sock, 2**13))
+                await asyncio.sleep(0.05)  # the pace of a slow client
+            assert rig.recorder.records == []
+            while got < size:
+                got += len(await loop.sock_recv(sock, 2**20))
+            assert got == size
 
 
 async def test_the_kernel_gives_up_a_client_that_takes_nothing_after_the_end() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import tracemalloc
 
 import pytest
 
@@ -127,6 +128,35 @@ async def test_row_28_bodies_up_to_the_limit_pass(size: int, framing: str) -> No
         assert request.body == body
         assert request.values(b"content-length") == [b"%d" % size]
         assert request.values(b"transfer-encoding") == []
+
+
+async def test_row_28_a_body_is_in_memory_once() -> None:
+    """It grows by the body while that is collected, not by several times that."""
+    size = 64 * MIB
+
+    async def script(wire: Wire) -> None:
+        await wire.head()
+        left = size
+        while left:
+            left -= len(await wire._reader.read(2**16))
+        await wire.send(OK)
+
+    async with (
+        fake_engine(script) as engine,
+        adapter_rig(engine.url) as rig,
+        client_of(rig) as client,
+    ):
+        part = bytes(2**16)
+        tracemalloc.start()
+        try:
+            await client.send(post().replace(b"Length: 2", b"Length: %d" % size)[:-2])
+            for _ in range(size // len(part)):
+                await client.send(part)
+            assert (await client.answer()).status == 200
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 1.2 * size
 
 
 async def test_row_28_a_length_over_the_limit_is_413_before_the_upload() -> None:

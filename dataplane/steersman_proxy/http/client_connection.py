@@ -2,6 +2,10 @@
 
 import asyncio
 import socket
+import sys
+from contextlib import suppress
+from fcntl import ioctl
+from termios import TIOCOUTQ
 
 from aiohttp.web_protocol import RequestHandler
 
@@ -68,7 +72,7 @@ class ClientConnection(RequestHandler):
         while self.writing_paused:
             if self.transport is None or self.transport.is_closing():
                 raise ConnectionResetError("the client has left")
-            waiting = self.transport.get_write_buffer_size()
+            waiting = self._untaken()
             self._room = self._loop.create_future()
             timer = self._loop.call_later(stall, self._wake)
             try:
@@ -76,13 +80,8 @@ class ClientConnection(RequestHandler):
             finally:
                 timer.cancel()
                 self._room = None
-            if self.waiting >= waiting:
+            if self._untaken() >= waiting:
                 raise ClientStalled(f"took nothing for {stall:g} s")
-
-    @property
-    def waiting(self) -> int:
-        """Bytes in the write buffer."""
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def close_if_idle(self) -> None:
         """Close unless a request is being read or answered."""
@@ -93,6 +92,20 @@ class ClientConnection(RequestHandler):
     def _awaits_head(self) -> bool:
         """Whether aiohttp's loop over the requests waits for the next one."""
         return self._waiter is not None and not self._waiter.done()
+
+    def _untaken(self) -> int:
+        """Bytes that the client has not taken, here and in the kernel.
+
+        The kernel's count matters: it asks for more only once a third of its megabytes is gone,
+        which takes a slow client a while.
+        """
+        if self.transport is None:
+            return 0
+        size = self.transport.get_write_buffer_size()
+        with suppress(OSError):
+            queued = ioctl(self.transport.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(4))
+            size += int.from_bytes(queued, sys.byteorder)
+        return size
 
     def _head_is_late(self) -> None:
         self._head_timer = None

@@ -6,6 +6,7 @@ most of them), and that may cross with our request.
 """
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,6 +25,11 @@ from steersman_proxy.http.pool import IdleConnections
 from steersman_proxy.http.request import pieces, request_head
 
 __all__ = ["Answer", "AttemptFailed", "UpstreamPool"]
+
+# A connection that fails by these tells nothing of the engine.
+_EXHAUSTED = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
+)
 
 
 class Answer:
@@ -201,7 +207,9 @@ class UpstreamPool:
         except OSError as error:
             connection.abort()
             detail = f"no connection came about: {error}"
-            raise AttemptFailed(Failure.CONNECT_REFUSED, detail) from None
+            exhausted = error.errno in _EXHAUSTED
+            failure = Failure.EXHAUSTED if exhausted else Failure.CONNECT_REFUSED
+            raise AttemptFailed(failure, detail) from None
         except BaseException:
             connection.abort()
             raise
