@@ -378,3 +378,8 @@ def test_excluded_engines_are_not_tried_again() -> None:
     assert isinstance(error, NoAvailableEngine)
     assert error.reasons == {"paused": 1, "excluded": 2}
     assert chosen(made, request()) in {"a", "b"}
+
+
+def test_exclusions_are_ids_not_positions() -> None:
+    made = fleet(row("a", paused=True))
+    assert waits(made, request(excluded=frozenset({"0"}))).lane.excluded == {"0"}

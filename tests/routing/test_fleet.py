@@ -171,6 +171,16 @@ def test_a_report_that_agrees_with_the_row_ends_the_overlay() -> None:
     assert not one.overlaid
 
 
+def test_another_spelling_of_the_rows_number_is_no_news() -> None:
+    made = fleet(row("a", "42"), fleet_max="42")
+    one = engine(made, "a")
+    assert not made.observe(one, "042")
+    assert one.version == "42"
+    assert made.observe(one, "43")
+    assert made.observe(one, "0042")
+    assert one.version == "42"
+
+
 def test_default_from_an_engine_that_had_a_version_means_it_restarted() -> None:
     made = fleet(row("a"), row("b"))
     one = engine(made, "a")

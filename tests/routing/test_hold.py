@@ -442,6 +442,26 @@ def test_a_target_that_leaves_the_table_fails_its_request() -> None:
     assert isinstance(target.error, TargetUnavailable)
 
 
+def test_an_unknown_target_is_refused_at_once_though_others_wait() -> None:
+    world = World()
+    others = [world.wait() for _ in range(3)]
+    assert isinstance(refused(world.fleet, request(target="zz")), TargetUnavailable)
+    assert all(waiter.waiting for waiter in others)
+
+
+def test_a_target_that_leaves_is_refused_at_once_though_others_wait() -> None:
+    world = World(limit=1)
+    world.open("a", "b")
+    for name in "ab":
+        selected(world.fleet, request(target=name))
+    others = [world.wait() for _ in range(3)]
+    target = world.wait(target="a")
+    world.rows(row("b"))
+    pump_all(world.hold)
+    assert isinstance(target.error, TargetUnavailable)
+    assert all(waiter.waiting for waiter in others)
+
+
 def keys_by_owner(made: Fleet) -> dict[str, str]:
     """A routing key for each engine."""
     pool = made.pool(POOL)

@@ -250,6 +250,8 @@ class Routing(RuleBasedStateMachine):
     @rule(request=requests)
     def arrive(self, request: RouteRequest) -> None:
         result = self.fleet.select(request)
+        if self.there and request.target is not None and not self.candidates(request):
+            assert isinstance(result, TargetUnavailable)
         if isinstance(result, Selected):
             self.took(request, result)
         elif isinstance(result, Wait):

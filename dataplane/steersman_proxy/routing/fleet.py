@@ -14,6 +14,7 @@ from steersman.engine import EngineRow, Trust
 from steersman.errors import ModelNotFound, NoTable, RequestError
 from steersman.settings import PoolSettings
 from steersman.table import PoolRow, Table
+from steersman.versions import numeric
 from steersman_proxy.load.inflight import EngineLoad, Guard
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
@@ -138,6 +139,8 @@ class Fleet:
         if version is not None:
             engine.seen_version = True
             trust = engine.row.trust
+            if _same_number(version, engine.row.version):
+                version = engine.row.version
         elif seen_default and engine.seen_version:
             trust = Trust.UNSYNCED
         else:
@@ -251,7 +254,11 @@ class Fleet:
 
     def _reconsider(self, pool: PoolView, *, before: PoolView | None) -> None:
         """Let those who wait for the pool be looked at again."""
-        if before is None or not pool.queue.tickets:
+        if not pool.queue.tickets:
+            return
+        if before is None:  # the pool was gone for a moment
+            pool.queue.unsettle(policies=True)
+            pool.queue.mark_changed()
             return
         old, new = before.settings, pool.settings
         policies = old.version_policy != new.version_policy
@@ -268,3 +275,9 @@ class Fleet:
     def _changed(self) -> None:
         for hook in self.on_change:
             hook()
+
+
+def _same_number(version: str, row_version: str | None) -> bool:
+    """Whether both spell one number: ``042`` is no news of an engine whose row says ``42``."""
+    value = numeric(version)
+    return value is not None and row_version is not None and value == numeric(row_version)

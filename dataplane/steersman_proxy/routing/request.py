@@ -33,7 +33,8 @@ class LaneKey(msgspec.Struct, frozen=True):
     role: Role
     policy: VersionPolicy
     engine: str | None = None
-    """The id of the one engine that the lane waits for; ``None`` waits for any eligible one."""
+    """The one engine that the lane waits for, by id; ``None`` waits for any eligible one. (Of a
+    target that is not known, its text.)"""
     excluded: frozenset[str] = frozenset()
 
 

@@ -56,23 +56,25 @@ def lane_of(pool: PoolView, request: RouteRequest) -> LaneKey:
     """What the request would wait for.
 
     That is one engine if it is the request's target, or the owner of its routing key and worth
-    waiting for under ``sticky_pause``.
+    waiting for under ``sticky_pause``. A target that is not there has a lane of its own, so that
+    nobody stands before its refusal.
     """
     policy = policy_of(pool, request)
-    engine: Engine | None = None
+    only: str | None = None
     if request.target is not None:
         engine = pool.find(request.target)
+        only = request.target if engine is None else engine.id
     elif request.affinity is not None and pool.settings.sticky_pause:
         owner = pool.rendezvous(request.role).first(request.affinity)
         if owner is not None and owner.id not in request.excluded:
             eligible = pool.eligible(request.role, policy)
             if eligible.has(owner) or eligible.may_come(owner):
-                engine = owner
+                only = owner.id
     return LaneKey(
         pool=pool.name,
         role=request.role,
         policy=policy,
-        engine=None if engine is None else engine.id,
+        engine=only,
         excluded=request.excluded,
     )
 
@@ -127,7 +129,7 @@ def _worth_waiting(pool: PoolView, request: RouteRequest, *, eligible: Eligible)
     """Whether an answer or the end of an operation could bring an engine for the request."""
     candidates = eligible.mask | eligible.waitable_mask
     for engine_id in request.excluded:
-        engine = pool.find(engine_id)
+        engine = pool.by_id.get(engine_id)
         if engine is not None:
             candidates &= ~(1 << engine.index)
     return candidates != 0

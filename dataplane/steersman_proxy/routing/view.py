@@ -72,7 +72,7 @@ class PoolView:
         self._source = source
         self._plain: dict[VersionPolicy, Eligible] = {}
         self._others: dict[Role, dict[VersionPolicy, Eligible]] = {}
-        self._by_id = {engine.id: engine for engine in engines}
+        self.by_id = {engine.id: engine for engine in engines}
         self._by_url = {engine.url: engine for engine in reversed(engines)}
         # Rankings stay valid as long as the same engines are known, whatever their rows say.
         self._before = {} if before is None else before.rankings
@@ -118,7 +118,7 @@ class PoolView:
 
         The position counts all engines of the pool, eligible or not (SMG's rule).
         """
-        engine = self._by_id.get(target) or self._by_url.get(target.rstrip("/"))
+        engine = self.by_id.get(target) or self._by_url.get(target.rstrip("/"))
         if engine is None and target.isascii() and target.isdigit() and len(target) <= 9:
             position = int(target)
             if position < len(self.engines):
