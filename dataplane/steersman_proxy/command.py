@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import contextlib
+import resource
 import signal
 import sys
 
@@ -30,6 +32,7 @@ class ProxyCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Run until SIGTERM or SIGINT; a second signal ends the drain."""
         settings = settings_of(args)
+        _take_all_files()
         return uvloop.run(_serve(settings))
 
 
@@ -45,6 +48,18 @@ def settings_of(args: argparse.Namespace) -> ProxySettings:
         problem = "no fleet table is named; add --table FILE, or table.file to the configuration"
         raise DocumentError(args.config or "command line", [problem])
     return loaded.settings
+
+
+def _take_all_files() -> None:
+    """Raise the limit of open files to what the system grants.
+
+    Each request takes two, and trainers send thousands; the usual soft limit is 1,024. It is that
+    low for programs that use select(), which this one does not.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems say "infinite" and do not mean it.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(settings: ProxySettings) -> int:

@@ -14,7 +14,7 @@ from tests.exchange.support import World, row
 NAMES = ("e0", "e1", "e2")
 JSON = [(b"content-type", b"application/json")]
 SSE = [(b"content-type", b"text/event-stream")]
-UNSENT = (Failure.CONNECT_REFUSED, Failure.CONNECT_TIMEOUT)
+UNSENT = (Failure.CONNECT_REFUSED, Failure.CONNECT_TIMEOUT, Failure.EXHAUSTED)
 BEFORE_HEAD = (*UNSENT, Failure.CLOSED_BEFORE_ANSWER, Failure.HEAD_TIMEOUT, Failure.PROTOCOL)
 
 

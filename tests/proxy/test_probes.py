@@ -5,10 +5,12 @@ sglang#12248, production-stack#448 and #749, rllm#926, sglang#22511, sglang#6624
 
 import asyncio
 import contextlib
+import errno
 import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -246,6 +248,41 @@ async def test_sglangs_own_health_route_is_never_asked(tmp_path: Path) -> None:
 
         paths = {entry.path for entry in world.engines["e0"].journal.entries}
         assert paths == {"/ping"}
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EADDRNOTAVAIL])
+async def test_what_the_proxy_lacks_itself_is_not_held_against_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Out of files or ports, it cannot connect to anybody; that is no engine's fault."""
+    async with rig(tmp_path, {"e0": "7"}, probe=PROBING) as world:
+        await more_probes(world, "e0", 1)
+        await world.idle()
+        loop = asyncio.get_running_loop()
+        connect = loop.create_connection
+        refused = 0
+
+        async def out_of_files(
+            protocol: Any, host: str | None = None, port: int | None = None, **more: Any
+        ) -> Any:
+            nonlocal refused
+            if port == world.engines["e0"].port:
+                refused += 1
+                raise OSError(number, "no more of them")
+            return await connect(protocol, host, port, **more)
+
+        monkeypatch.setattr(loop, "create_connection", out_of_files)
+        await world.engines["e0"].restart()  # so that no connection is left over
+        for _ in range(10):
+            status, _, body = await world.generate()
+            assert (status, body["error"]["code"]) == (502, "upstream_unreachable")
+            assert "the proxy has no file or port left" in body["error"]["message"]
+        await until(lambda: refused >= 10 + 2 * PROBING.failures)
+
+        assert world.engine("e0").healthy
+        assert world.app.health.conditions(world.engine("e0")) == []
+        monkeypatch.undo()
+        assert (await world.generate())[0] == 200
 
 
 # --- an engine that hangs -----------------------------------------------------------------------------

@@ -51,14 +51,15 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def steersman(tmp_path: Path, *arguments: str) -> AsyncIterator[Process]:
+async def steersman(
+    tmp_path: Path, *arguments: str, files: int | None = None
+) -> AsyncIterator[Process]:
+    """Run a subcommand. ``files`` is its soft limit of open files."""
     log = tmp_path / f"{arguments[0]}-{len(list(tmp_path.glob('*.log')))}.log"
     with log.open("wb") as stderr:
+        limited = () if files is None else ("sh", "-c", f'ulimit -Sn {files}; exec "$@"', "sh")
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "steersman.cli",
-            *arguments,
+            *(*limited, sys.executable, "-m", "steersman.cli", *arguments),
             cwd=tmp_path,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -123,14 +124,19 @@ class Proxy:
 
 @contextlib.asynccontextmanager
 async def proxy(
-    tmp_path: Path, table: Path, *flags: str, config: dict[str, Any] | None = None
+    tmp_path: Path,
+    table: Path,
+    *flags: str,
+    config: dict[str, Any] | None = None,
+    files: int | None = None,
 ) -> AsyncIterator[Proxy]:
     # JSON is YAML.
     (tmp_path / "proxy.yaml").write_text(json.dumps({"table": {"poll": "20ms"}} | (config or {})))
-    arguments = ("--config", "proxy.yaml", "--table", str(table), "--port", "0")
+    arguments = ["--config", "proxy.yaml", "--table", str(table), "--port", "0"]
+    arguments += ["--metrics-port", "0", *flags]
     async with (
-        steersman(tmp_path, "proxy", *arguments, "--metrics-port", "0", *flags) as process,
-        aiohttp.ClientSession() as client,
+        steersman(tmp_path, "proxy", *arguments, files=files) as process,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
         line = await process.line()
         assert line, process.log
@@ -275,7 +281,7 @@ async def test_what_runs_longer_than_the_grace_time_is_cut(
         assert "Traceback" not in served.process.log
 
 
-async def test_requests_that_wait_are_told_when_it_leaves(
+async def test_requests_that_wait_when_it_leaves_are_served_within_the_grace_time(
     tmp_path: Path, engine: SimEngine
 ) -> None:
     file = TableFile(tmp_path / "table.yaml", [row(engine, control="paused")])
@@ -306,6 +312,19 @@ async def test_killed_it_leaves_no_work_behind(tmp_path: Path, stepped: SimEngin
         await stepped.until(lambda: entry.disconnected and stepped.connections == 0)
         with pytest.raises(aiohttp.ClientError):
             await answer.read()
+
+
+async def test_the_usual_limit_of_open_files_limits_no_trainer(
+    tmp_path: Path, engine: SimEngine
+) -> None:
+    """Shells give 1,024 files, and a request takes two. Here it is 64, to make the test small."""
+    file = TableFile(tmp_path / "table.yaml", [row(engine, control="paused")])
+    async with proxy(tmp_path, file.path, files=64) as served:
+        requests = [asyncio.create_task(served.generate()) for _ in range(200)]
+        await served.becomes(lambda page: page["pools"][0]["hold"]["depth"] == 200)
+        file.set("e0", control="active")
+
+        assert set(await asyncio.gather(*requests)) == {(200, "7")}
 
 
 # --- the table file -----------------------------------------------------------------------------------

@@ -238,14 +238,14 @@ class Exchange:
         assert selected is not None and request is not None, "nothing was sent"
         selected.guard.release()
         self._context.observer.attempt_failed(selected.engine, failure)
-        if failure.unsent:
+        if failure.unreachable:
             self._context.health.connect_failed(selected.engine)
-            if self._attempts < MAX_ATTEMPTS and request.target is None:
-                excluded = request.excluded | {selected.engine.id}
-                self._request = msgspec.structs.replace(request, excluded=excluded)
-                result = self._context.fleet.select(self._request)
-                if not isinstance(result, RequestError):
-                    return self._go_on(self._request, result)
+        if failure.unsent and self._attempts < MAX_ATTEMPTS and request.target is None:
+            excluded = request.excluded | {selected.engine.id}
+            self._request = msgspec.structs.replace(request, excluded=excluded)
+            result = self._context.fleet.select(self._request)
+            if not isinstance(result, RequestError):
+                return self._go_on(self._request, result)
         return self._upstream_error(failure_error(failure, engine=selected.engine, detail=detail))
 
     def answer_head(self, status: int, headers: list[Header]) -> StartAnswer | Collect:

@@ -46,6 +46,8 @@ class Failure(Enum):
     """No connection came about; the request was not sent."""
     CONNECT_TIMEOUT = "connect_timeout"
     """No connection came about in time; the request was not sent."""
+    EXHAUSTED = "exhausted"
+    """This process has no file or port left for a connection; the request was not sent."""
     CLOSED_BEFORE_ANSWER = "closed_before_answer"
     """The engine took the request and closed without a byte of answer."""
     INCOMPLETE = "incomplete"
@@ -60,6 +62,11 @@ class Failure(Enum):
     @property
     def unsent(self) -> bool:
         """Whether the engine surely did not get the request, so that another one may."""
+        return self in (Failure.CONNECT_REFUSED, Failure.CONNECT_TIMEOUT, Failure.EXHAUSTED)
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether it tells that the engine cannot be reached, rather than something of ourselves."""
         return self in (Failure.CONNECT_REFUSED, Failure.CONNECT_TIMEOUT)
 
 

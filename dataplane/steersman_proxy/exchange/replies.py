@@ -31,6 +31,10 @@ def failure_error(failure: Failure, *, engine: Engine, detail: str) -> UpstreamE
             return UpstreamUnreachable(f"{who} cannot be reached{cause}")
         case Failure.CONNECT_TIMEOUT:
             return UpstreamUnreachable(f"{who} took no connection in time{cause}")
+        case Failure.EXHAUSTED:
+            return UpstreamUnreachable(
+                f"the proxy has no file or port left for a connection to {who}{cause}"
+            )
         case Failure.CLOSED_BEFORE_ANSWER:
             return UpstreamIncomplete(f"{who} closed the connection before answering{cause}")
         case Failure.INCOMPLETE:

@@ -105,6 +105,8 @@ class Prober:
             except NotAsked:
                 return
             except AskFailed as error:
+                if error.exhausted:
+                    return
                 result = ProbeResult.TIMEOUT if error.timeout else ProbeResult.REFUSED
         was_healthy, before = engine.healthy, self._tracker.conditions(engine)
         self._tracker.probe_result(engine, result)

@@ -33,8 +33,10 @@ class NotAsked(Exception):
 class AskFailed(Exception):
     """The engine did not answer whole. ``str()`` says what happened, without any key."""
 
-    def __init__(self, message: str, *, timeout: bool = False) -> None:
+    def __init__(self, message: str, *, timeout: bool = False, exhausted: bool = False) -> None:
         super().__init__(message)
+        self.exhausted = exhausted
+        """Whether the proxy could not try, so that nothing is known of the engine."""
         self.timeout = timeout
         """Whether the engine may still be working on it."""
 
@@ -120,7 +122,11 @@ class EngineAsker:
                 )
                 return await _read(answer)
         except AttemptFailed as error:
-            raise AskFailed(error.detail, timeout=error.failure in _TIMEOUTS) from None
+            raise AskFailed(
+                error.detail,
+                timeout=error.failure in _TIMEOUTS,
+                exhausted=error.failure is Failure.EXHAUSTED,
+            ) from None
         except TimeoutError:
             raise AskFailed(f"no answer within {timeout:g} s", timeout=True) from None
         except ValueError as error:  # a URL or a header that cannot be sent
