@@ -197,3 +197,25 @@ async def test_questions_to_engines_count_in_flight_and_end_with_their_client(wo
     await world.engines["e0"].until(
         lambda: all(entry.disconnected for entry in world.engines["e0"].journal.of(path))
     )
+
+
+@pytest.mark.parametrize("given", [None, "", "mine"])
+async def test_an_engine_gets_one_request_id_and_so_does_the_client(
+    world: Rig, given: str | None
+) -> None:
+    headers = {} if given is None else {"X-Request-Id": given}
+    async with world.client.post(
+        f"{world.url}/v1/completions", json={"prompt": "a", "max_tokens": 1}, headers=headers
+    ) as answer:
+        assert answer.status == 200
+        returned = answer.headers.getall("x-request-id", [])
+
+    (entry,) = [e for engine in world.engines.values() for e in engine.journal.entries]
+    sent = [value.decode() for name, value in entry.raw_headers if name.lower() == b"x-request-id"]
+    if given:
+        assert sent == [given]
+        assert set(returned) <= {given}
+    else:
+        assert len(sent) == 1
+        assert sent[0]
+        assert returned == sent

@@ -223,9 +223,9 @@ class Exchange:
             add = (*add, (rid_header, self._rid.encode()))
         key = self._context.settings.engine_keys.get(pool)
         if key is not None:
-            remove |= {b"authorization"}
             add = (*add, (b"Authorization", b"Bearer " + key.encode()))
-        return HeadEdit(remove=remove, add=add)
+        # What we set stands alone: of two headers, engines read whichever comes first.
+        return HeadEdit(remove=remove | {name.lower() for name, _ in add}, add=add)
 
     def _own_headers(self) -> tuple[Header, ...]:
         return ((b"x-request-id", self.request_id.encode()),) if self._minted is not None else ()
