@@ -1,0 +1,133 @@
+"""What is known of an engine's control state, and the calls that change it.
+
+Some facts can be read back from an engine at any time, others only be remembered: SGLang tells
+nobody which memory is released, and both releasing a released tag and resuming one that is not
+released end its process. So what we did is written down, with the boot of the engine that we did it
+to, and a call whose outcome was never learnt leaves ``released`` unknown until the engine starts
+anew.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from steersman.engine import Control
+
+ALL_TAGS = ("kv_cache", "weights")
+"""The memory that a sleep gives up."""
+
+
+class CallKind(StrEnum):
+    """One change of an engine's control state."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    SLEEP = "sleep"
+    WAKE = "wake"
+
+
+class Outcome(StrEnum):
+    """How a call to an engine ended."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    """The engine said no and changed nothing."""
+    FAILED = "failed"
+    """The engine said that it failed; what it is now has to be looked at."""
+    UNKNOWN = "unknown"
+    """No answer: it may have happened, may happen yet, or not."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The control state of one boot of an engine. ``None`` is not known."""
+
+    boot_id: str | None = None
+    paused: bool | None = None
+    released: tuple[str, ...] | None = None
+
+    @property
+    def control(self) -> Control | None:
+        """The one word for it, if it is known."""
+        if self.released is None or (not self.released and self.paused is None):
+            return None
+        if self.released:
+            return Control.ASLEEP
+        return Control.PAUSED if self.paused else Control.ACTIVE
+
+    def reached(self, goal: Control) -> bool:
+        """Whether nothing is left to be done."""
+        return self.control is not None and next_call(self, goal) is None
+
+    def after(self, kind: CallKind) -> "Facts":
+        """What follows from a call that the engine carried out."""
+        match kind:
+            case CallKind.PAUSE:
+                return msgspec.structs.replace(self, paused=True)
+            case CallKind.RESUME:
+                return msgspec.structs.replace(self, paused=False)
+            case CallKind.SLEEP:
+                return msgspec.structs.replace(self, released=ALL_TAGS)
+            case CallKind.WAKE:
+                return msgspec.structs.replace(self, released=())
+
+    def during(self, kind: CallKind) -> "Facts":
+        """What is still certain while a call is under way or its outcome unknown."""
+        match kind:
+            case CallKind.PAUSE | CallKind.RESUME:
+                return msgspec.structs.replace(self, paused=None)
+            case CallKind.SLEEP | CallKind.WAKE:
+                return msgspec.structs.replace(self, paused=None, released=None)
+
+
+def next_call(facts: Facts, goal: Control) -> CallKind | None:
+    """The next step from what is known towards ``goal``; ``None`` if it is reached.
+
+    Level-based: whatever came before, the step follows from the facts. Nothing follows from facts
+    that are not known: the caller has to look first.
+    """
+    if facts.released is None:
+        raise ValueError("it is not known which memory is released")
+    match goal:
+        case Control.ACTIVE:
+            if facts.released:
+                return CallKind.WAKE
+            return CallKind.RESUME if facts.paused is not False else None
+        case Control.PAUSED:
+            if facts.released:
+                return CallKind.WAKE
+            return CallKind.PAUSE if facts.paused is not True else None
+        case Control.ASLEEP:
+            # A sleeping engine is left alone, whether or not it says that it is paused.
+            if facts.released:
+                return None
+            return CallKind.PAUSE if facts.paused is not True else CallKind.SLEEP
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine was seen to be. ``None`` could not be read from this engine."""
+
+    reachable: bool
+    boot_id: str | None = None
+    paused: bool | None = None
+    released: tuple[str, ...] | None = None
+    version: str | None = None
+    """``None`` also for an engine whose weights have no name (``default``)."""
+    version_known: bool = False
+    """Whether ``version`` was read at all."""
+    detail: str = ""
+
+
+class Durable(msgspec.Struct, frozen=True, kw_only=True):
+    """What must survive the operator, for one engine.
+
+    ``facts`` is what was certain, of the boot that it names; ``call`` is the intent: a call that was
+    about to be made, and may have been.
+    """
+
+    engine: str
+    facts: Facts
+    call: CallKind | None = None
+    goal: Control | None = None
+    term: int = 0
+    deadline: float = 0.0
+    """Seconds that the call may take, from when it is begun."""

@@ -1,0 +1,86 @@
+"""What each engine is to become, compared with what it is: level-based, whatever happened before."""
+
+from steersman.engine import Control, Trust
+from steersman_operator.fleet import operations
+from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.spec import Drift, PoolSpec
+from steersman_operator.fleet.state import EngineState
+
+
+def reconcile(draft: Draft, name: str) -> None:
+    """Begin, redirect or advance an engine's operation, and set its gate."""
+    engine = draft.engines[name]
+    if not draft.state.leading or not engine.known:
+        return
+    pool = draft.pool_of(engine)
+    goal = effective_goal(engine, pool)
+    if engine.op is not None:
+        operations.set_goal(draft, engine, goal)
+        if draft.engines[name].op is not None:
+            operations.advance(draft, name)
+    if draft.engines[name].op is None:
+        _at_rest(draft, draft.engines[name], pool)
+
+
+def effective_goal(engine: EngineState, pool: PoolSpec) -> Control:
+    """What the spec asks for, unless that was tried and given up: then what was before."""
+    goal = pool.goal(engine.spec.id)
+    if engine.given_up == (goal, pool.generation) and goal is not Control.ACTIVE:
+        return engine.settled
+    return goal
+
+
+def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
+    """Nothing is under way. Is there something to do, and may requests come in."""
+    name = engine.spec.id
+    goal = effective_goal(engine, pool)
+    control = engine.facts.control
+    if control is None or not engine.reachable:
+        draft.close_gate(name)
+        return
+    if _must_act(engine, pool, goal):
+        operations.begin(draft, engine, goal)
+        operations.advance(draft, name)
+        if draft.engines[name].op is None:
+            _set_gate(draft, draft.engines[name], goal)
+        return
+    _mark_external(draft, engine, control is not engine.settled)
+    _set_gate(draft, draft.engines[name], goal)
+
+
+def _must_act(engine: EngineState, pool: PoolSpec, goal: Control) -> bool:
+    """A changed spec, an unfinished return to what was before, or drift that is enforced."""
+    if goal is not engine.settled:
+        return True
+    if engine.facts.control is goal:
+        return False
+    returning = engine.given_up is not None
+    return returning or pool.drift is Drift.ENFORCE
+
+
+def _mark_external(draft: Draft, engine: EngineState, external: bool) -> None:
+    if engine.external is external:
+        return
+    changed = draft.change_engine(engine.spec.id, external=external)
+    control = engine.facts.control
+    assert control is not None, "only asked of known states"
+    if external:
+        message = f"found {control.value}, was put {engine.settled.value}; it is left alone"
+        draft.note(changed, "ExternallyControlled", message, warning=True)
+    else:
+        draft.note(changed, "BackInPlace", f"{control.value} again")
+
+
+def _set_gate(draft: Draft, engine: EngineState, goal: Control) -> None:
+    may_open = (
+        goal is Control.ACTIVE
+        and engine.op is None
+        and engine.facts.control is Control.ACTIVE
+        and engine.settled is Control.ACTIVE
+        and engine.reachable
+        and engine.trust is not Trust.UNCERTAIN
+    )
+    if may_open:
+        draft.open_gate(engine.spec.id)
+    else:
+        draft.close_gate(engine.spec.id)

@@ -1,0 +1,78 @@
+"""Which proxy processes exist, and what each has acknowledged and reported."""
+
+from steersman.table import Epoch
+from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.events import ProxyRef
+from steersman_operator.fleet.state import ProxyState
+
+
+def required(draft: Draft, refs: tuple[ProxyRef, ...]) -> None:
+    """The platform's account. A listed process that is not listed any more has ended.
+
+    One that has said hello and was never listed stays: the platform may be behind.
+    """
+    draft.change(proxies_known=True)
+    wanted = {ref.uid: ref for ref in refs}
+    for uid, proxy in list(draft.proxies.items()):
+        ref = wanted.get(uid)
+        if ref is None and proxy.listed:
+            del draft.proxies[uid]
+    for ref in wanted.values():
+        known = draft.proxies.get(ref.uid)
+        if known is None or (known.ref != ref and known.listed):
+            # New, or started anew: the process before it has ended, says the platform.
+            draft.proxies[ref.uid] = ProxyState(ref=ref, listed=True)
+        elif known.ref == ref:
+            draft.change_proxy(ref.uid, listed=True)
+
+
+def joined(draft: Draft, ref: ProxyRef) -> None:
+    """A proxy has connected; it has acknowledged nothing on this connection yet."""
+    known = draft.proxies.get(ref.uid)
+    listed = known is not None and known.listed
+    # Another boot under the same uid: a process has one identity for its life, so the old one ended.
+    draft.proxies[ref.uid] = ProxyState(ref=ref, listed=listed, connected=True, heard=draft.now)
+
+
+def lost(draft: Draft, ref: ProxyRef) -> None:
+    """A connection is gone. The proxy may serve on; what it acknowledged stays true."""
+    if _current(draft, ref):
+        draft.change_proxy(ref.uid, connected=False)
+
+
+def heard(draft: Draft, ref: ProxyRef) -> None:
+    """A sign of life from a routing loop."""
+    if _current(draft, ref):
+        draft.change_proxy(ref.uid, heard=draft.now)
+
+
+def acked(draft: Draft, ref: ProxyRef, epoch: Epoch) -> None:
+    """A table is in force at a proxy."""
+    if not _current(draft, ref) or epoch.term != draft.state.term or epoch > draft.state.epoch:
+        return
+    known = draft.proxies[ref.uid].acked
+    newest = epoch if known is None else max(known, epoch)
+    draft.change_proxy(ref.uid, acked=newest, heard=draft.now)
+
+
+def nacked(draft: Draft, ref: ProxyRef, epoch: Epoch, detail: str) -> None:
+    """A table was refused: it is not acknowledged, so that every barrier waits for this proxy."""
+    heard(draft, ref)
+
+
+def in_flight(draft: Draft, ref: ProxyRef, *, epoch: Epoch, counts: dict[str, int]) -> None:
+    """What a proxy has running, by the table of ``epoch``; older reports change nothing."""
+    if not _current(draft, ref) or epoch.term != draft.state.term:
+        return
+    reports = dict(draft.proxies[ref.uid].in_flight)
+    for engine, count in counts.items():
+        before = reports.get(engine)
+        if before is None or before[1] <= epoch:
+            reports[engine] = (count, epoch)
+    known = {engine: report for engine, report in reports.items() if engine in draft.engines}
+    draft.change_proxy(ref.uid, in_flight=known, heard=draft.now)
+
+
+def _current(draft: Draft, ref: ProxyRef) -> bool:
+    known = draft.proxies.get(ref.uid)
+    return known is not None and known.ref == ref

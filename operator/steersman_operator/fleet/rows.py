@@ -1,0 +1,77 @@
+"""From the state to the fleet table."""
+
+from steersman.engine import EngineRow, Trust
+from steersman.table import Epoch, PoolRow, Table
+from steersman.versions import VersionOrder
+from steersman_operator.fleet.spec import PoolSpec, PromoteAt
+from steersman_operator.fleet.state import EngineState
+
+UNKNOWN_MEMORY = ("unknown",)
+"""Stands for released memory of which nobody knows; an engine that shows it serves nothing."""
+
+
+def row_of(engine: EngineState) -> EngineRow:
+    """One engine as the proxies see it."""
+    released = engine.facts.released
+    return EngineRow(
+        id=engine.spec.id,
+        url=engine.spec.url,
+        pool=engine.pool,
+        role=engine.spec.role,
+        runtime=engine.spec.runtime,
+        zone=engine.spec.zone,
+        gate=engine.gate,
+        # Not known counts as paused: whoever could serve once it is known may be waited for.
+        paused=engine.facts.paused is not False,
+        released=UNKNOWN_MEMORY if released is None else released,
+        version=engine.version,
+        trust=engine.trust,
+        failed=not engine.reachable,
+        boot_id=engine.facts.boot_id,
+    )
+
+
+def pool_row(pool: PoolSpec, *, fleet_max: str | None) -> PoolRow:
+    """The columns of a pool."""
+    return PoolRow(
+        name=pool.name,
+        models=pool.models,
+        default=pool.default,
+        fleet_max=fleet_max,
+        ordinals=pool.ordinals,
+        settings=pool.settings,
+    )
+
+
+def fleet_max(pool: PoolSpec, engines: list[EngineState], *, promoted: str | None) -> str | None:
+    """The newest version of a pool that counts.
+
+    A version counts from the moment that its engine opens with it, and for as long as that engine is
+    registered and neither failed nor uncertain, also while it is paused or closed. ``promoted`` is
+    the max in force; with ``AllOpen`` a newer one replaces it only once every engine has it.
+    """
+    order = VersionOrder(pool.ordinals)
+    sound = [
+        engine for engine in engines if engine.reachable and engine.trust is not Trust.UNCERTAIN
+    ]
+    counted = [engine.counted_version for engine in sound if engine.counted_version is not None]
+    newest = order.newest(counted)
+    if pool.promote_at is PromoteAt.FIRST_OPEN or newest is None or promoted is None:
+        return newest
+    everywhere = all(engine.counted_version == newest for engine in sound)
+    return newest if everywhere or promoted not in counted else promoted
+
+
+def table_of(
+    engines: dict[str, EngineState],
+    pools: dict[str, PoolSpec],
+    *,
+    epoch: Epoch,
+    promoted: dict[str, str],
+) -> Table:
+    """The whole table."""
+    return Table(
+        epoch=epoch,
+        pools=tuple(pool_row(pool, fleet_max=promoted.get(name)) for name, pool in pools.items()),
+        engines=tuple(row_of(engine) for engine in engines.values()),
+    )

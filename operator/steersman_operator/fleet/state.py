@@ -1,0 +1,169 @@
+"""The state of the core: frozen structs, so that a step never changes what came before."""
+
+from enum import StrEnum
+
+import msgspec
+
+from steersman.engine import Control, Gate, Trust
+from steersman.table import Epoch
+from steersman_operator.fleet.events import ProxyRef
+from steersman_operator.fleet.facts import CallKind, Durable, Facts
+from steersman_operator.fleet.spec import EngineSpec, PoolSpec
+
+
+class Phase(StrEnum):
+    """Where an operation stands. The first two touch no engine."""
+
+    CLOSING = "Closing"
+    """The gate is closed; the table that says so is on its way. Lasts no time of its own."""
+    DRAINING = "Draining"
+    """Waiting for the barrier."""
+    CLAIMING = "Claiming"
+    """The intent is being written."""
+    EXECUTING = "Executing"
+    """The engine is being called."""
+    VERIFYING = "Verifying"
+    """The engine is being looked at."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine on its way to a goal. It ends by being reached, given up or superseded."""
+
+    goal: Control
+    phase: Phase
+    started: float
+    drain_until: float
+    """When draining is given up; moved on by an abort."""
+    aborted: bool = False
+    """Whether the proxies were told to cut what still runs."""
+    in_flight_allowed: bool = False
+    """Whether the drain timed out and the operation goes on with requests in flight."""
+    disturbed: bool = False
+    """Whether a call was sent: from here on only verifying ends it."""
+    call: CallKind | None = None
+    number: int = 0
+    """Of the command whose answer is awaited."""
+    call_until: float = 0.0
+    """When a call whose outcome is unknown cannot have an effect any more."""
+    unknown: bool = False
+    """Whether the outcome of ``call`` is unknown."""
+    ended_at: float = 0.0
+    """When the call ended, or its outcome was given up as unknown."""
+    looked_at: float | None = None
+    """When the last good look since then began."""
+    ask_at: float = 0.0
+    """When the engine may be asked for its load again."""
+    idle_seen: tuple[float, ...] = ()
+    """When the engine was asked and said that it is idle, since the barrier held."""
+    tries: int = 0
+    next_try: float = 0.0
+
+
+class EngineState(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine."""
+
+    spec: EngineSpec
+    pool: str
+    gate: Gate = Gate(open=False, count=0)
+    closed_at: Epoch | None = None
+    """The epoch of the table that closed the gate; ``None`` while it is open or never was."""
+    facts: Facts = Facts()
+    version: str | None = None
+    trust: Trust = Trust.UNKNOWN
+    reachable: bool = True
+    misses: int = 0
+    """Looks in a row that found nobody."""
+    known: bool = False
+    """Whether it was looked at, or looking was given up, since this operator leads."""
+    counted_version: str | None = None
+    """What it contributes to the fleet max: the version that it last opened with."""
+    op: Operation | None = None
+    settled: Control = Control.ACTIVE
+    """The state that it was last put into; an engine that has just started is active."""
+    given_up: tuple[Control, int] | None = None
+    """A goal, and the generation of the spec, that could not be reached and is not tried again."""
+    problem: str = ""
+    """Why it was given up, or what is wrong with it."""
+    external: bool = False
+    """Found in another state than it was put into."""
+    durable: Durable | None = None
+    """The durable record as it was last written."""
+    look_at: float = 0.0
+    """When it is to be looked at next."""
+    looking: float | None = None
+    """When the look under way began."""
+    asking_load: float | None = None
+    leaving: bool = False
+    """Not in the spec any more; its row stays until the brake lets go."""
+
+
+class ProxyState(msgspec.Struct, frozen=True, kw_only=True):
+    """One proxy process."""
+
+    ref: ProxyRef
+    listed: bool = False
+    """Whether the platform has accounted for it."""
+    connected: bool = False
+    acked: Epoch | None = None
+    heard: float | None = None
+    """The last sign from its routing loop; ``None`` if there never was one."""
+    in_flight: dict[str, tuple[int, Epoch]] = {}
+    """By engine: how many, and under which table that was."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything."""
+
+    now: float = 0.0
+    term: int = 0
+    leading: bool = False
+    lease_until: float = 0.0
+    epoch: Epoch = Epoch()
+    published: bool = False
+    """Whether this leader has published a table yet."""
+    elected_at: float = 0.0
+    durable: tuple[Durable, ...] = ()
+    """What the leader before left of engines that the spec has not named yet."""
+    spec_known: bool = False
+    proxies_known: bool = False
+    pools: dict[str, PoolSpec] = {}
+    engines: dict[str, EngineState] = {}
+    proxies: dict[str, ProxyState] = {}
+    """By uid."""
+    watched: tuple[str, ...] = ()
+    brake_until: float | None = None
+    numbers: int = 0
+    """The last number given to a command."""
+    table_digest: str = ""
+    """Of the content that was last published."""
+    promoted: dict[str, str] = {}
+    """By pool: the fleet max in force."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """The core's own durations, in seconds."""
+
+    grant: float = 10.0
+    """A proxy that has not heard from the leader for so long starts nothing that needs its word."""
+    fence_margin: float = 5.0
+    """Waited beyond the grant before an unreachable proxy is counted out."""
+    lease_margin: float = 5.0
+    """No call to an engine is begun with less of the lease left."""
+    call_timeout: float = 60.0
+    verify_timeout: float = 60.0
+    """How long an engine is looked at before an operation is given up."""
+    look_every: float = 2.0
+    look_soon: float = 0.2
+    """The same while an operation waits for what is seen."""
+    look_timeout: float = 10.0
+    """A look without an answer for so long counts as a miss."""
+    misses: int = 3
+    """So many in a row make an engine unreachable."""
+    first_look: float = 10.0
+    """How long a new leader waits for engines that do not answer before it publishes."""
+    idle_gap: float = 1.0
+    """Between the two looks that prove an engine idle before it is put to sleep."""
+    brake: float = 10.0
+    """How long the removal of most of a fleet is held back."""
+    retry: float = 1.0
+    """Before a failed resume or wake is tried again; doubled up to 30."""

@@ -1,0 +1,171 @@
+"""The core as one function: what follows from an event."""
+
+from steersman.table import Epoch
+from steersman_operator.fleet import goals, leadership, looking, membership, operations, proxies
+from steersman_operator.fleet.commands import Command, Publish, Watch
+from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.events import (
+    Acked,
+    CallEnded,
+    Deposed,
+    Elected,
+    Event,
+    InFlight,
+    LeaseRenewed,
+    LoadSeen,
+    Nacked,
+    Observed,
+    ProxiesRequired,
+    ProxyHeard,
+    ProxyJoined,
+    ProxyLost,
+    SpecChanged,
+    Stored,
+    Tick,
+)
+from steersman_operator.fleet.rows import fleet_max, row_of, table_of
+from steersman_operator.fleet.state import Phase, State, Timing
+
+DEFAULT_TIMING = Timing()
+
+
+def step(
+    state: State, event: Event, *, timing: Timing = DEFAULT_TIMING
+) -> tuple[State, list[Command]]:
+    """What follows from ``event``: the next state, and what is to be done, in this order.
+
+    Pure: the same state and event always give the same result.
+    """
+    draft = Draft(state, timing=timing)
+    # The clock of events never goes back, even if whoever stamps them is confused.
+    draft.change(now=max(state.now, event.now))
+    touched = _apply(draft, event)
+    if draft.state.leading:
+        for name in draft.engines if touched is None else touched:
+            if name in draft.engines:
+                goals.reconcile(draft, name)
+        _watch(draft)
+        _publish(draft)
+        for name in list(draft.engines):
+            looking.look_if_due(draft, name)
+    return draft.finished(), draft.commands
+
+
+def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901, PLR0912 - one case for each event
+    """Take in an event; returns the engines that it is about, ``None`` for all of them."""
+    match event:
+        case Elected(term=term, durable=durable):
+            if term > draft.state.term:
+                leadership.elected(draft, term=term, durable=durable)
+        case Deposed():
+            leadership.deposed(draft)
+        case LeaseRenewed(valid_until=until):
+            draft.change(lease_until=until)
+            return ()
+        case SpecChanged(pools=pools, deliberate=deliberate):
+            membership.spec_changed(draft, pools, deliberate=deliberate)
+        case ProxiesRequired(proxies=refs):
+            proxies.required(draft, refs)
+        case ProxyJoined(proxy=ref):
+            proxies.joined(draft, ref)
+        case ProxyHeard(proxy=ref):
+            proxies.heard(draft, ref)
+            return ()
+        case ProxyLost(proxy=ref):
+            proxies.lost(draft, ref)
+            return ()
+        case Acked(proxy=ref, epoch=epoch):
+            proxies.acked(draft, ref, epoch)
+            return _draining(draft)
+        case Nacked(proxy=ref, epoch=epoch, detail=detail):
+            proxies.nacked(draft, ref, epoch, detail)
+            return ()
+        case InFlight(proxy=ref, epoch=epoch, counts=counts):
+            proxies.in_flight(draft, ref, epoch=epoch, counts=counts)
+            return tuple(counts)
+        case Observed(engine=name, asked=asked, seen=seen):
+            if name in draft.engines:
+                looking.observed(draft, name, asked=asked, seen=seen)
+            return (name,)
+        case LoadSeen(engine=name, asked=asked, busy=busy):
+            if name in draft.engines:
+                operations.load_seen(draft, name, asked=asked, busy=busy)
+            return (name,)
+        case CallEnded(engine=name, number=number, outcome=outcome, detail=detail):
+            if name in draft.engines:
+                operations.call_ended(draft, name, number=number, outcome=outcome, detail=detail)
+            return (name,)
+        case Stored(engine=name, number=number, ok=ok, detail=detail):
+            if name in draft.engines:
+                operations.claimed(draft, name, number=number, ok=ok, detail=detail)
+            return (name,)
+        case Tick():
+            membership.release_brake(draft)
+    return None
+
+
+def _draining(draft: Draft) -> tuple[str, ...]:
+    return tuple(name for name, engine in draft.engines.items() if engine.op is not None)
+
+
+def _watch(draft: Draft) -> None:
+    """Which engines' requests in flight are to be reported."""
+    wanted = tuple(
+        sorted(
+            name
+            for name, engine in draft.engines.items()
+            if engine.op is not None and engine.op.phase in (Phase.DRAINING, Phase.CLAIMING)
+        )
+    )
+    if wanted != draft.state.watched:
+        draft.change(watched=wanted)
+        draft.emit(Watch(engines=wanted))
+
+
+def _publish(draft: Draft) -> None:
+    """Publish the table if its content changed, and stamp the gates that it closes."""
+    first = not draft.state.published
+    if first and not leadership.ready_to_publish(draft):
+        return
+    before, engines = draft.before, draft.engines
+    if not first and before.pools is draft.state.pools and engines.keys() == before.engines.keys():
+        changed = [
+            name
+            for name, engine in engines.items()
+            if (
+                engine is not before.engines[name]
+                and (row_of(engine) != row_of(before.engines[name]) or _unstamped(draft, name))
+            )
+            or _counts_anew(draft, name)
+        ]
+        if not changed:
+            return
+    promoted = _promote(draft)
+    epoch = Epoch(draft.state.term, draft.state.epoch.seq + 1)
+    urgent = False
+    for name in list(engines):
+        if _unstamped(draft, name):
+            draft.change_engine(name, closed_at=epoch)
+            urgent = True
+    draft.change(published=True, epoch=epoch, promoted=promoted)
+    table = table_of(engines, draft.state.pools, epoch=epoch, promoted=promoted)
+    draft.emit(Publish(table=table, urgent=urgent))
+
+
+def _unstamped(draft: Draft, name: str) -> bool:
+    engine = draft.engines[name]
+    return not engine.gate.open and engine.closed_at is None
+
+
+def _counts_anew(draft: Draft, name: str) -> bool:
+    return draft.engines[name].counted_version != draft.before.engines[name].counted_version
+
+
+def _promote(draft: Draft) -> dict[str, str]:
+    promoted = {}
+    for name, pool in draft.state.pools.items():
+        members = [engine for engine in draft.engines.values() if engine.pool == name]
+        newest = fleet_max(pool, members, promoted=draft.state.promoted.get(name))
+        if newest is not None:
+            promoted[name] = newest
+    return promoted
