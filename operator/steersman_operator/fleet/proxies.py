@@ -9,6 +9,9 @@ from steersman_operator.fleet.state import ProxyState
 def required(draft: Draft, refs: tuple[ProxyRef, ...]) -> None:
     """The platform's account. A listed process that is not listed any more has ended.
 
+    A reference without a boot means whichever process has the uid: a platform that never uses one
+    twice need not know boots.
+
     One that has said hello and was never listed stays: the platform may be behind.
     """
     draft.change(proxies_known=True)
@@ -19,10 +22,10 @@ def required(draft: Draft, refs: tuple[ProxyRef, ...]) -> None:
             del draft.proxies[uid]
     for ref in wanted.values():
         known = draft.proxies.get(ref.uid)
-        if known is None or (known.ref != ref and known.listed):
+        if known is None or (ref.boot and known.ref != ref and known.listed):
             # New, or started anew: the process before it has ended, says the platform.
             draft.proxies[ref.uid] = ProxyState(ref=ref, listed=True)
-        elif known.ref == ref:
+        elif known.ref == ref or not ref.boot:
             draft.change_proxy(ref.uid, listed=True)
 
 
