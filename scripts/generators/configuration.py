@@ -10,11 +10,12 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from steersman.documents.model import Model, element_of, is_mapping, section_of, without_none
+from steersman.documents.routing import ExchangeTimeouts, Hold, Routing
+from steersman.documents.values import Kind
 from steersman.settings import PoolSettings
 from steersman_proxy.config.overrides import FLAGS, SWITCHES
-from steersman_proxy.config.schema import ExchangeTimeouts, Hold, ProxyConfig, Routing
-from steersman_proxy.documents.model import Model, element_of, is_mapping, section_of, without_none
-from steersman_proxy.documents.values import Kind
+from steersman_proxy.config.schema import ProxyConfig
 from steersman_proxy.tablefile.schema import MAX_ENGINES, TableFile
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from steersman.documents import parse_document
 from steersman.engine import EngineRow
 from steersman.errors import DocumentError
 from steersman.policy import LatestOnly, MaxStaleness
@@ -11,7 +12,6 @@ from steersman.settings import HoldSettings, PoolSettings, RoutingPolicy, Timeou
 from steersman.table import Epoch, PoolRow, Table
 from steersman_proxy.config import LoadedConfig, load_config, pools_without_row
 from steersman_proxy.config.load import read_config
-from steersman_proxy.documents import parse_document
 from steersman_proxy.settings import PassiveHealth, ProbeSettings, ProxySettings
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from steersman.documents.model import paths_of
 from steersman.errors import DocumentError
 from steersman.policy import LatestOnly
 from steersman.settings import RoutingPolicy
 from steersman_proxy.config import FLAGS, Override, add_flags, load_config, overrides_of
 from steersman_proxy.config.overrides import SWITCHES
 from steersman_proxy.config.schema import ProxyConfig
-from steersman_proxy.documents.model import paths_of
 
 
 def flags(*words: str) -> list[Override]:

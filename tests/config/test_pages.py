@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from steersman.documents import Model, load_document
+from steersman.documents.model import paths_of
 from steersman_proxy.config.schema import ProxyConfig
-from steersman_proxy.documents import Model, load_document
-from steersman_proxy.documents.model import paths_of
 from steersman_proxy.tablefile import TableFile
 
 ROOT = Path(__file__).parents[2]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from steersman.documents import parse_document
 from steersman.errors import DocumentError
 from steersman_proxy.config import load_config
 from steersman_proxy.config.load import read_config
-from steersman_proxy.documents import parse_document
 
 SECRET = "sk-never-shown"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from steersman.documents.document import WrittenFloat, WrittenInt
+from steersman.documents.values import port, positive, seconds, size, version, whole
 from steersman_proxy.config.names import header_name, host, origin, pool_name
-from steersman_proxy.documents.document import WrittenFloat, WrittenInt
-from steersman_proxy.documents.values import port, positive, seconds, size, version, whole
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steersman.documents import parse_document
 from steersman.engine import Control, Gate, Trust
 from steersman.table import Epoch, Table
 from steersman.versions import VersionOrder
-from steersman_proxy.documents import parse_document
 from steersman_proxy.tablefile import TableFile, TableReader, read_table_file
 from steersman_proxy.tablefile.newest import counted_after
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from steersman.documents import parse_document
+from steersman.documents.urls import engine_url
 from steersman.engine import Control, EngineRow, Gate, Role, Runtime, Trust
 from steersman.errors import DocumentError
 from steersman.table import Epoch, PoolRow, Table
-from steersman_proxy.documents import parse_document
 from steersman_proxy.tablefile import TableReader, load_table_file, read_table_file
-from steersman_proxy.tablefile.urls import engine_url
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from steersman.cli import EXIT_FAILED, EXIT_OK
+from steersman.documents import Document, load_document
 from steersman.errors import DocumentError
 from steersman.table import Table
 from steersman_proxy.config import LoadedConfig, pools_without_row
 from steersman_proxy.config.load import read_config
-from steersman_proxy.documents import Document, load_document
 from steersman_proxy.settings import ProxySettings
 from steersman_proxy.tablefile import TableReader, read_table_file
 

@@ -12,14 +12,14 @@ import aiohttp
 import msgspec
 
 from steersman.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from steersman.documents import parse_document
+from steersman.documents.key_files import read_key
+from steersman.documents.urls import engine_url
+from steersman.documents.values import positive_seconds
 from steersman.errors import DocumentError
-from steersman_proxy.config.key_files import read_key
-from steersman_proxy.documents import parse_document
-from steersman_proxy.documents.values import positive_seconds
 from steersman_proxy.tablefile import read_table_file
 from steersman_proxy.tablefile.discovery import Finding, NotIdentified, Reply, identify
 from steersman_proxy.tablefile.render import Asked, one_line, pools_of, render
-from steersman_proxy.tablefile.urls import engine_url
 
 MAX_ANSWER = 1024**2
 """Bytes of an engine's answer that are read; a model card has a few hundred."""

@@ -4,10 +4,10 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from steersman.documents.document import KeyPath
 from steersman.policy import AnyVersion
 from steersman.settings import PoolSettings
 from steersman_proxy.config.schema import ProxyConfig
-from steersman_proxy.documents.document import KeyPath
 
 ENGINE_KEEP_ALIVE = 5.0
 """Seconds after which engines close an idle connection, unless they are told otherwise."""

@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import ValidationError
 
-from steersman.settings import HoldSettings, PoolSettings, Timeouts
+from steersman.documents.document import Document, KeyPath, Problem
+from steersman.documents.key_files import read_key, read_keys
+from steersman.documents.load import load_document
+from steersman.documents.model import problems_of
+from steersman.documents.routing import pool_settings
+from steersman.settings import PoolSettings
 from steersman.table import Table
 from steersman_proxy.config.contradictions import Finding, contradictions, warnings
-from steersman_proxy.config.key_files import read_key, read_keys
 from steersman_proxy.config.overrides import Override
-from steersman_proxy.config.schema import Pool, ProxyConfig, Routing
-from steersman_proxy.documents.document import Document, KeyPath, Problem
-from steersman_proxy.documents.load import load_document
-from steersman_proxy.documents.model import Model, problems_of
+from steersman_proxy.config.schema import Pool, ProxyConfig
 from steersman_proxy.settings import PassiveHealth, ProbeSettings, ProxySettings
 
-S = TypeVar("S", bound=msgspec.Struct)
 R = TypeVar("R")
 
 
@@ -191,26 +191,6 @@ def _routing_in_force(config: ProxyConfig) -> Iterator[tuple[KeyPath, PoolSettin
     yield ("routing",), defaults
     for name, pool in config.pools.items():
         yield ("pools", name, "routing"), pool_settings(pool.routing, base=defaults)
-
-
-def pool_settings(routing: Routing, *, base: PoolSettings) -> PoolSettings:
-    """``base`` with everything that ``routing`` sets."""
-    changed: PoolSettings = _laid_over(base, routing, without=("hold", "timeouts"))
-    hold: HoldSettings = _laid_over(base.hold, routing.hold)
-    timeouts: Timeouts = _laid_over(base.timeouts, routing.timeouts)
-    return msgspec.structs.replace(changed, hold=hold, timeouts=timeouts)
-
-
-def _laid_over(base: S, section: Model, *, without: Sequence[str] = ()) -> S:
-    values = {name: getattr(section, name) for name in type(section).model_fields}
-    return msgspec.structs.replace(
-        base,
-        **{
-            name: value
-            for name, value in values.items()
-            if value is not None and name not in without
-        },
-    )
 
 
 def _without(data: dict[str, Any], wrong: Sequence[KeyPath]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from steersman_proxy.documents.problems import what
+from steersman.documents.problems import what
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")

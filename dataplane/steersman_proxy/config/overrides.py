@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from steersman_proxy.documents.document import WrittenFloat, WrittenInt
+from steersman.documents.document import WrittenFloat, WrittenInt
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,27 +8,24 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
-from steersman.settings import RoutingPolicy
-from steersman_proxy.config.names import (
-    header_name,
-    host,
-    origin,
-    pool_name,
-)
-from steersman_proxy.documents.model import Model
-from steersman_proxy.documents.values import (
+from steersman.documents.model import Model
+from steersman.documents.routing import Routing
+from steersman.documents.values import (
     Duration,
     Kind,
-    Policy,
     Port,
     Positive,
     PositiveDuration,
     PositiveSize,
     Secret,
     Size,
-    Whole,
-    choice,
     word,
+)
+from steersman_proxy.config.names import (
+    header_name,
+    host,
+    origin,
+    pool_name,
 )
 from steersman_proxy.settings import LogFormat, LogLevel, ProxySettings
 
@@ -38,11 +35,6 @@ Host = Annotated[str, PlainValidator(host), Kind("host name or IP address")]
 HeaderName = Annotated[str, PlainValidator(header_name), Kind("header name")]
 Origin = Annotated[str, PlainValidator(origin), Kind("origin")]
 PoolName = Annotated[str, PlainValidator(pool_name), Kind("pool name")]
-Choice = Annotated[
-    RoutingPolicy,
-    PlainValidator(choice(RoutingPolicy)),
-    Kind(", ".join(f"`{policy}`" for policy in RoutingPolicy)),
-]
 
 
 class Listen(Model):
@@ -100,53 +92,6 @@ class Limits(Model):
 
     max_body_bytes: PositiveSize = DEFAULTS.max_body_bytes
     """Largest body, also of a chunked request; a larger one is answered with 413."""
-
-
-class Hold(Model):
-    """Waiting in the proxy while engines are being changed or full."""
-
-    timeout: Duration | None = None
-    """How long one request may wait; 0 switches holding off."""
-    max_requests: Whole | None = None
-    """How many requests of a pool may wait at a time."""
-    max_bytes: Size | None = None
-    """Sum of the bodies of the waiting requests of a pool."""
-    slice: Positive | None = None
-    """How many waiting requests are released in one turn of the event loop."""
-
-
-class ExchangeTimeouts(Model):
-    """Limits of one exchange with an engine; time spent waiting in the proxy counts in none."""
-
-    connect: PositiveDuration | None = None
-    """To make a connection."""
-    answer_head: PositiveDuration | None = None
-    """From the end of the request to the head of the answer."""
-    stream_idle: PositiveDuration | None = None
-    """Between two parts of an answer's body."""
-    client_stall: PositiveDuration | None = None
-    """How long a client may take nothing while there is something for it."""
-
-
-class Routing(Model):
-    """How engines are chosen. In `pools.NAME.routing` a missing key is inherited from here."""
-
-    policy: Choice | None = None
-    """How one of the eligible engines is chosen."""
-    version_policy: Policy | None = None
-    """Which weight versions a request accepts if it does not say itself: `any`, `latest-only`,
-    `min-version:<v>` or `max-staleness:<k>`."""
-    max_in_flight_per_engine: Whole | None = None
-    """Requests that this proxy sends to one engine at a time; 0 is no limit."""
-    admit_unsynced: bool | None = None
-    """Whether engines that have not shown the pool's version take `any` requests."""
-    sticky_pause: bool | None = None
-    """Whether a request with a routing key waits for its own engine while that is being changed,
-    instead of going to the next-ranked one."""
-    hold: Hold = Hold()
-    """Waiting for an engine."""
-    timeouts: ExchangeTimeouts = ExchangeTimeouts()
-    """Limits of one exchange."""
 
 
 class EngineAuth(Model):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from steersman_proxy.documents.document import Document
-from steersman_proxy.documents.load import load_document
-from steersman_proxy.documents.model import problems_of
+from steersman.documents.document import Document
+from steersman.documents.load import load_document
+from steersman.documents.model import problems_of
 from steersman_proxy.tablefile.schema import TableFile
 from steersman_proxy.tablefile.uniqueness import collisions
 

@@ -6,12 +6,12 @@ counter for each gate, and each pool's newest version where the file does not na
 
 from typing import NamedTuple
 
+from steersman.documents.urls import authority
 from steersman.engine import Control, EngineRow, Gate, Trust
 from steersman.table import Epoch, PoolRow, Table
 from steersman.versions import VersionOrder
 from steersman_proxy.tablefile.newest import Counted, counted_after, newest
 from steersman_proxy.tablefile.schema import ASLEEP_TAGS, EngineEntry, PoolEntry, TableFile
-from steersman_proxy.tablefile.urls import authority
 
 
 class TableReader:

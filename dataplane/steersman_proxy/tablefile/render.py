@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from steersman.documents.urls import authority
 from steersman.engine import Role
 from steersman_proxy.tablefile.discovery import Finding
-from steersman_proxy.tablefile.urls import authority
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 # Words that YAML reads as something else than text; `yes` and the like are for readers of 1.1.

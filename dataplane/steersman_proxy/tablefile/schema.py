@@ -7,12 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from steersman.engine import Control, Role, Runtime, Trust
-from steersman.versions import UNVERSIONED
-from steersman_proxy.config.names import pool_name
-from steersman_proxy.documents.model import Model
-from steersman_proxy.documents.problems import one_of, what
-from steersman_proxy.documents.values import (
+from steersman.documents.model import Model
+from steersman.documents.problems import one_of, what
+from steersman.documents.urls import engine_id, engine_url
+from steersman.documents.values import (
     Kind,
     Label,
     Whole,
@@ -20,7 +18,9 @@ from steersman_proxy.documents.values import (
     version,
     word,
 )
-from steersman_proxy.tablefile.urls import engine_id, engine_url
+from steersman.engine import Control, Role, Runtime, Trust
+from steersman.versions import UNVERSIONED
+from steersman_proxy.config.names import pool_name
 
 MAX_ENGINES = 4096
 TAGS = ("weights", "kv_cache", "cuda_graph")

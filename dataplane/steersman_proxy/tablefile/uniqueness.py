@@ -7,9 +7,9 @@ hide that two others share an id.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from steersman_proxy.documents.document import Document, KeyPath, Problem
+from steersman.documents.document import Document, KeyPath, Problem
+from steersman.documents.urls import authority, engine_id, engine_url
 from steersman_proxy.tablefile.schema import MAX_ENGINES
-from steersman_proxy.tablefile.urls import authority, engine_id, engine_url
 
 Claim = tuple[str, KeyPath]
 """A name, and the key that takes it."""

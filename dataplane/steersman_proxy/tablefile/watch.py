@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from steersman.clock import Clock, MonotonicClock
+from steersman.documents.load import parse_document, read_content
 from steersman.errors import DocumentError
 from steersman.table import Epoch, Table
-from steersman_proxy.documents.load import parse_document, read_content
 from steersman_proxy.tablefile.load import read_table_file
 from steersman_proxy.tablefile.reader import Step, TableReader
 

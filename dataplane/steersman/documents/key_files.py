@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from steersman_proxy.documents.values import checked_key
+from steersman.documents.values import checked_key
 
 MAX_BYTES = 1024**2
 

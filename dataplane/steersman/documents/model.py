@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from steersman_proxy.documents.document import HiddenKey, KeyPath, Problem
-from steersman_proxy.documents.problems import describe, unknown_key
+from steersman.documents.document import HiddenKey, KeyPath, Problem
+from steersman.documents.problems import describe, unknown_key
 
 
 class Model(BaseModel):

@@ -22,7 +22,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from steersman_proxy.documents.document import Flaw, Malformed, Place, WrittenFloat, WrittenInt
+from steersman.documents.document import Flaw, Malformed, Place, WrittenFloat, WrittenInt
 
 MAX_DEPTH = 32
 """Levels of nesting; the schemas need seven."""

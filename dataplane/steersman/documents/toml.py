@@ -12,7 +12,7 @@ from typing import Any
 import tree_sitter
 import tree_sitter_toml
 
-from steersman_proxy.documents.document import Flaw, Malformed, Place, WrittenFloat, WrittenInt
+from steersman.documents.document import Flaw, Malformed, Place, WrittenFloat, WrittenInt
 
 MAX_DEPTH = 32
 """Levels of nesting; the schemas need seven."""

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from steersman.documents import Document, load_document, parse_document
+from steersman.documents.document import WrittenFloat, WrittenInt, dotted
+from steersman.documents.yaml12 import MAX_VALUES
 from steersman.errors import DocumentError
-from steersman_proxy.documents import Document, load_document, parse_document
-from steersman_proxy.documents.document import WrittenFloat, WrittenInt, dotted
-from steersman_proxy.documents.yaml12 import MAX_VALUES
 
 
 def problems(text: str | bytes, name: str = "f.yaml") -> list[str]:

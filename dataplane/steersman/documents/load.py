@@ -6,10 +6,10 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from steersman.documents.document import Document, Flaw, Malformed
+from steersman.documents.toml import read_toml
+from steersman.documents.yaml12 import read_yaml
 from steersman.errors import DocumentError
-from steersman_proxy.documents.document import Document, Flaw, Malformed
-from steersman_proxy.documents.toml import read_toml
-from steersman_proxy.documents.yaml12 import read_yaml
 
 MAX_BYTES = 8 * 1024**2
 """Size of a file; a table of 4,096 engines with every key set has about 2 MB."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from steersman_proxy.documents.document import HiddenKey, WrittenFloat, WrittenInt
+from steersman.documents.document import HiddenKey, WrittenFloat, WrittenInt
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import PlainValidator, SecretStr
 
+from steersman.documents.document import WrittenFloat, WrittenInt
+from steersman.documents.problems import number, one_of, what
 from steersman.errors import InvalidVersionPolicy
 from steersman.policy import VersionPolicy, parse_policy
 from steersman.versions import UNVERSIONED, parse_version
-from steersman_proxy.documents.document import WrittenFloat, WrittenInt
-from steersman_proxy.documents.problems import number, one_of, what
 
 MAX_SECONDS = 30 * 86400.0
 

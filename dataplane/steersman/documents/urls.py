@@ -5,7 +5,7 @@ import re
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from steersman_proxy.documents.problems import what
+from steersman.documents.problems import what
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LABEL = r"(?!-)[a-z0-9_-]{1,63}"

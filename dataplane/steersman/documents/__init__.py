@@ -3,11 +3,14 @@
 Everything wrong with a file becomes one :class:`~steersman.errors.DocumentError` whose problems
 each name file, line and key. The parsers and pydantic are used in here and in the packages that
 define a schema, nowhere else.
+
+The operator and the proxies read files alike, so this is a part of the shared package. It needs
+what their extras bring; nothing else in ``steersman`` imports it.
 """
 
-from steersman_proxy.documents.document import Document, KeyPath
-from steersman_proxy.documents.load import load_document, parse_document, read_content
-from steersman_proxy.documents.model import Model
+from steersman.documents.document import Document, KeyPath
+from steersman.documents.load import load_document, parse_document, read_content
+from steersman.documents.model import Model
 
 __all__ = [
     "Document",

@@ -1,0 +1,95 @@
+"""The section ``routing``, which a proxy's configuration and a RolloutEngine have in common."""
+
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
+
+import msgspec
+from pydantic import PlainValidator
+
+from steersman.documents.model import Model
+from steersman.documents.values import (
+    Duration,
+    Kind,
+    Policy,
+    Positive,
+    PositiveDuration,
+    Size,
+    Whole,
+    choice,
+)
+from steersman.settings import HoldSettings, PoolSettings, RoutingPolicy, Timeouts
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+Choice = Annotated[
+    RoutingPolicy,
+    PlainValidator(choice(RoutingPolicy)),
+    Kind(", ".join(f"`{policy}`" for policy in RoutingPolicy)),
+]
+
+
+class Hold(Model):
+    """Waiting in the proxy while engines are being changed or full."""
+
+    timeout: Duration | None = None
+    """How long one request may wait; 0 switches holding off."""
+    max_requests: Whole | None = None
+    """How many requests of a pool may wait at a time."""
+    max_bytes: Size | None = None
+    """Sum of the bodies of the waiting requests of a pool."""
+    slice: Positive | None = None
+    """How many waiting requests are released in one turn of the event loop."""
+
+
+class ExchangeTimeouts(Model):
+    """Limits of one exchange with an engine; time spent waiting in the proxy counts in none."""
+
+    connect: PositiveDuration | None = None
+    """To make a connection."""
+    answer_head: PositiveDuration | None = None
+    """From the end of the request to the head of the answer."""
+    stream_idle: PositiveDuration | None = None
+    """Between two parts of an answer's body."""
+    client_stall: PositiveDuration | None = None
+    """How long a client may take nothing while there is something for it."""
+
+
+class Routing(Model):
+    """How engines are chosen. In `pools.NAME.routing` a missing key is inherited from here."""
+
+    policy: Choice | None = None
+    """How one of the eligible engines is chosen."""
+    version_policy: Policy | None = None
+    """Which weight versions a request accepts if it does not say itself: `any`, `latest-only`,
+    `min-version:<v>` or `max-staleness:<k>`."""
+    max_in_flight_per_engine: Whole | None = None
+    """Requests that this proxy sends to one engine at a time; 0 is no limit."""
+    admit_unsynced: bool | None = None
+    """Whether engines that have not shown the pool's version take `any` requests."""
+    sticky_pause: bool | None = None
+    """Whether a request with a routing key waits for its own engine while that is being changed,
+    instead of going to the next-ranked one."""
+    hold: Hold = Hold()
+    """Waiting for an engine."""
+    timeouts: ExchangeTimeouts = ExchangeTimeouts()
+    """Limits of one exchange."""
+
+
+def pool_settings(routing: Routing, *, base: PoolSettings) -> PoolSettings:
+    """``base`` with everything that ``routing`` sets."""
+    changed: PoolSettings = _laid_over(base, routing, without=("hold", "timeouts"))
+    hold: HoldSettings = _laid_over(base.hold, routing.hold)
+    timeouts: Timeouts = _laid_over(base.timeouts, routing.timeouts)
+    return msgspec.structs.replace(changed, hold=hold, timeouts=timeouts)
+
+
+def _laid_over(base: S, section: Model, *, without: Sequence[str] = ()) -> S:
+    values = {name: getattr(section, name) for name in type(section).model_fields}
+    return msgspec.structs.replace(
+        base,
+        **{
+            name: value
+            for name, value in values.items()
+            if value is not None and name not in without
+        },
+    )
