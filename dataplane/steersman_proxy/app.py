@@ -13,7 +13,7 @@ from typing import Self
 from aiohttp import web
 
 from steersman.clock import MonotonicClock
-from steersman.errors import DocumentError
+from steersman.errors import DocumentError, Draining
 from steersman.table import Table
 from steersman_proxy.admin.app import admin_app
 from steersman_proxy.admin.status import StatusPage
@@ -244,7 +244,12 @@ class ProxyApp:
             _log.warning("%d requests still ran after the grace time; they are cut", running)
 
     async def stop(self) -> None:
-        """Close everything now."""
+        """Close everything now. Requests that wait are told so; those that were sent are cut."""
+        self.context.draining = True
+        if self.hold.dismiss(Draining("the proxy is shutting down; the request was not sent")):
+            # One turn in which their answers are written, and one to spare.
+            for _ in range(2):
+                await asyncio.sleep(0)
         await self._stack.aclose()
 
 

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from steersman.settings import HoldSettings, PoolSettings
 from steersman_sim.engine import EngineConfig
 from tests.proxy.support import Rig, rig, running, until
 
@@ -210,6 +211,24 @@ async def test_gauges_of_what_is_under_way(tmp_path: Path) -> None:
         seen = await scrape(world)
         assert total(seen, "steersman_hold_depth", pool="pool") == 0
         assert total(seen, "steersman_hold_bytes", pool="pool") == 0
+
+
+async def test_who_was_turned_away_did_not_wait(tmp_path: Path) -> None:
+    routing = PoolSettings(hold=HoldSettings(max_requests=1))
+    async with rig(tmp_path, {"e0": "7"}, routing=routing) as world:
+        await world.edit("e0", control="paused")
+        waiting = asyncio.create_task(world.generate())
+        await until(lambda: world.app.hold.depth("pool") == 1)
+        for _ in range(3):
+            status, headers, _ = await world.generate()
+            assert (status, headers["x-smg-error-code"]) == (503, "hold_full")
+        await world.edit("e0", control="active")
+        assert (await waiting)[0] == 200
+
+        seen = await scrape(world)
+        assert total(seen, "steersman_hold_seconds_count") == 1
+        assert total(seen, "smg_router_request_errors_total", error_type="hold_full") == 3
+        assert total(seen, "smg_rl_requests_unroutable_total") == 3
 
 
 async def test_each_family_has_one_help_line_and_the_expected_type(tmp_path: Path) -> None:

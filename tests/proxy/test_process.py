@@ -299,6 +299,33 @@ async def test_requests_that_wait_when_it_leaves_are_served_within_the_grace_tim
         assert (await served.process.end())[0] == 0
 
 
+@pytest.mark.parametrize("grace", ["300ms", "2h"])
+async def test_requests_that_still_wait_at_the_end_are_told_to_ask_another_replica(
+    tmp_path: Path, engine: SimEngine, grace: str
+) -> None:
+    file = TableFile(tmp_path / "table.yaml", [row(engine, control="paused")])
+    config = {"shutdown": {"drain": "0s", "grace": grace}}
+    async with proxy(tmp_path, file.path, config=config) as served:
+        asking = [
+            asyncio.create_task(served.client.post(f"{served.url}/generate", json={"text": "a"}))
+            for _ in range(20)
+        ]
+        await served.becomes(lambda page: page["pools"][0]["hold"]["depth"] == 20)
+
+        served.process.signal(signal.SIGTERM)
+        if grace == "2h":
+            await served.not_ready()
+            served.process.signal(signal.SIGTERM)
+
+        for answer in await asyncio.gather(*asking):
+            async with answer:
+                assert (answer.status, answer.headers["x-smg-error-code"]) == (503, "draining")
+                assert answer.headers["retry-after"]
+                assert "was not sent" in (await answer.json())["error"]["message"]
+        assert (await served.process.end())[0] == 0
+        assert engine.journal.count == 0
+
+
 async def test_killed_it_leaves_no_work_behind(tmp_path: Path, stepped: SimEngine) -> None:
     file = TableFile(tmp_path / "table.yaml", [row(stepped)])
     async with (

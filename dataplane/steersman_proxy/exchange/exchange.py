@@ -23,7 +23,7 @@ from enum import Enum
 
 import msgspec
 
-from steersman.errors import BodyTooLarge, RequestError, UpstreamError
+from steersman.errors import BodyTooLarge, HoldFull, RequestError, UpstreamError
 from steersman.versions import VersionOrder
 from steersman_proxy.exchange.admission import Admission, admit
 from steersman_proxy.exchange.answer import Answer
@@ -200,7 +200,9 @@ class Exchange:
         return Send(engine, self._request_edit(pool.name), self._body, pool.settings.timeouts)
 
     def hold_failed(self, error: RequestError) -> Respond:
-        """The wait ended without an engine."""
+        """The wait ended without an engine, or did not begin."""
+        if isinstance(error, HoldFull):
+            self._held_since = None
         self._leave_hold()
         return self._unroutable(error)
 

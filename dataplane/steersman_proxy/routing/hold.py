@@ -118,6 +118,19 @@ class HoldQueue:
                 queue.remove(ticket)
                 ticket.fail(waited_too_long(pool, ticket.request, waited=ticket.waited))
 
+    def dismiss(self, error: RequestError) -> int:
+        """Fail all who wait, because this process leaves; how many they were.
+
+        None of them was sent, so that their clients may safely ask somebody else.
+        """
+        dismissed = 0
+        for queue in list(self._waiting.queues.values()):
+            while (ticket := queue.first()) is not None:
+                queue.remove(ticket)
+                ticket.fail(error)
+                dismissed += 1
+        return dismissed
+
     def next_deadline(self) -> float | None:
         """When :meth:`expire` has something to do, on the clock; ``None`` if nobody waits."""
         deadlines = [
