@@ -100,6 +100,7 @@ class FakeEngine:
         self._script = script
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._closed = False
         self.received: list[Received] = []
         self.connections = 0
         self.errors: list[BaseException] = []
@@ -117,16 +118,22 @@ class FakeEngine:
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         assert self.errors == []
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:  # accepted in the last moment
+            writer.transport.abort()
+            return
         self.connections += 1
         task = asyncio.get_running_loop().create_task(self._run(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Not by the task itself: one that is cancelled before its first step does nothing.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -135,8 +142,6 @@ class FakeEngine:
             pass
         except Exception as error:  # noqa: BLE001 (raised again by `close`)
             self.errors.append(error)
-        finally:
-            writer.transport.abort()
 
 
 @asynccontextmanager
