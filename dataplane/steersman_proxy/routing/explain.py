@@ -17,7 +17,7 @@ from steersman_proxy.routing.policies.round_robin import RoundRobin
 from steersman_proxy.routing.refusal import policy_of, summary
 from steersman_proxy.routing.request import RouteRequest
 from steersman_proxy.routing.room import Room
-from steersman_proxy.routing.selection import decide, lane_to_join
+from steersman_proxy.routing.selection import decide_new
 from steersman_proxy.routing.view import PoolView
 
 
@@ -139,10 +139,8 @@ def _outcome(
     pool: PoolView, request: RouteRequest, *, eligible: Eligible
 ) -> tuple[str, str | None, str]:
     """Outcome, chosen engine, one sentence."""
-    if lane_to_join(pool, request) is not None:
-        return "hold", None, f"would queue up behind others that wait for pool {pool.name}"
     cursor = eligible.cursor
-    decision = decide(pool, request, room=Room(limit=pool.limit, excluded=request.excluded))
+    decision = decide_new(pool, request, room=Room(limit=pool.limit, excluded=request.excluded))
     # Asking takes nobody's turn. (Random draws are nobody's.)
     eligible.cursor = cursor
     if isinstance(decision, Engine):

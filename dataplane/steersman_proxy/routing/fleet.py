@@ -19,7 +19,7 @@ from steersman_proxy.load.inflight import EngineLoad, Guard
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
 from steersman_proxy.routing.room import Room
-from steersman_proxy.routing.selection import decide, lane_to_join
+from steersman_proxy.routing.selection import decide, decide_new
 from steersman_proxy.routing.view import PLAIN, PoolView, RoutingView
 from steersman_proxy.routing.waiting import WaitingRoom
 
@@ -177,11 +177,8 @@ class Fleet:
             engine = self._choose_simply(pool, request)
             if engine is not None:
                 return self._count(engine, pool=pool, view=view)
-        else:
-            lane = lane_to_join(pool, request)
-            if lane is not None:
-                return Wait(lane)
-        return self.dispatch(request, room=Room(limit=pool.limit, excluded=request.excluded))
+        room = Room(limit=pool.limit, excluded=request.excluded)
+        return self._settle(decide_new(pool, request, room=room), pool=pool, view=view)
 
     def _choose_simply(self, pool: PoolView, request: RouteRequest) -> Engine | None:
         """The owner of the routing key, or the policy's choice; ``None`` if it is not that easy."""
@@ -204,7 +201,11 @@ class Fleet:
         pool = view.pools.get(request.pool)
         if pool is None:
             return ModelNotFound(f"the pool {request.pool[:160]!a} is gone")
-        outcome = decide(pool, request, room=room)
+        return self._settle(decide(pool, request, room=room), pool=pool, view=view)
+
+    def _settle(
+        self, outcome: Engine | Wait | RequestError, *, pool: PoolView, view: RoutingView
+    ) -> Selected | Wait | RequestError:
         if isinstance(outcome, Engine):
             return self._count(outcome, pool=pool, view=view)
         return outcome

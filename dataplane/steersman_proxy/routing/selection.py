@@ -38,26 +38,33 @@ def decide(pool: PoolView, request: RouteRequest, *, room: Room) -> Engine | Wai
     return nobody(pool, request)
 
 
-def lane_to_join(pool: PoolView, request: RouteRequest) -> LaneKey | None:
-    """The lane that a new request has to queue up in, whoever has room; usually ``None``.
+def decide_new(
+    pool: PoolView, request: RouteRequest, *, room: Room
+) -> Engine | Wait | RequestError:
+    """Like :func:`decide`, for a request that just came: it does not overtake those who wait.
 
     Nobody overtakes in a lane. And where capacity is scarce, what was just given back belongs to
     those who wait, in whichever lane, until they have been asked.
     """
     if not pool.queue.tickets or not pool.may_hold:
-        return None
+        return decide(pool, request, room=room)
     lane = lane_of(pool, request)
-    if pool.queue.lane(lane) is not None or (pool.limit and pool.queue.due.room):
-        return lane
-    return None
+    in_line = pool.queue.lane(lane) is not None
+    if in_line and request.target is None:
+        # Before looking for room: where everybody is full that means asking every engine.
+        return Wait(lane)
+    outcome = decide(pool, request, room=room)
+    if isinstance(outcome, Engine) and (in_line or (pool.limit and pool.queue.due.room)):
+        return Wait(lane)
+    return outcome
 
 
 def lane_of(pool: PoolView, request: RouteRequest) -> LaneKey:
     """What the request would wait for.
 
     That is one engine if it is the request's target, or the owner of its routing key and worth
-    waiting for under ``sticky_pause``. A target that is not there has a lane of its own, so that
-    nobody stands before its refusal.
+    waiting for under ``sticky_pause``. A target that left has a lane of its own, so that nobody
+    stands before its refusal.
     """
     policy = policy_of(pool, request)
     only: str | None = None
