@@ -1,0 +1,278 @@
+"""Runs the fleet core on an event loop.
+
+Events go in one at a time, and their commands are carried out before the next event; what takes time
+runs as a task and comes back as an event. The order of events is the only order there is.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+
+from steersman.clock import Clock
+from steersman.errors import SteersmanError
+from steersman.table import Epoch
+from steersman_operator.fleet.commands import (
+    AskLoad,
+    Call,
+    Command,
+    CutRequests,
+    Forget,
+    Look,
+    Note,
+    Publish,
+    Store,
+    Watch,
+)
+from steersman_operator.fleet.events import (
+    Acked,
+    CallEnded,
+    Event,
+    InFlight,
+    LoadSeen,
+    Nacked,
+    Observed,
+    ProxyHeard,
+    ProxyJoined,
+    ProxyLost,
+    ProxyRef,
+    Stored,
+    Tick,
+)
+from steersman_operator.fleet.facts import Observation, Outcome
+from steersman_operator.fleet.state import State, Timing
+from steersman_operator.fleet.step import step
+from steersman_operator.shell.observer import ShellObserver
+from steersman_operator.shell.ports import (
+    EngineCaller,
+    EventRecorder,
+    IntentStore,
+    TablePublisher,
+)
+
+_log = logging.getLogger("steersman.fleet")
+
+BUSY_TICK = 0.1
+"""Seconds between ticks while an operation is under way."""
+
+REST_TICK = 0.5
+
+
+class FleetShell:
+    """The core, its state, and the hands that it has.
+
+    Also the listener of the control socket: what proxies say becomes events.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        engines: EngineCaller,
+        store: IntentStore,
+        timing: Timing,
+        observer: ShellObserver | None = None,
+        recorder: EventRecorder | None = None,
+    ) -> None:
+        self.state = State()
+        self.timing = timing
+        self.publisher: TablePublisher | None = None
+        """Set before the first event that publishes."""
+        self.on_change: list[Callable[[], None]] = []
+        """Called after each event that changed the state."""
+        self._clock = clock
+        self._engines = engines
+        self._store = store
+        self._observer = observer or ShellObserver()
+        self._recorder = recorder
+        self._queue: deque[Event] = deque()
+        self._running = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._storing: asyncio.Lock = asyncio.Lock()
+        self._ticker: asyncio.Task[None] | None = None
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to tick; needs the running loop."""
+        self._ticker = asyncio.create_task(self._tick(), name="fleet tick")
+
+    async def close(self) -> None:
+        """Stop. Calls under way are left to end as they end; the next leader looks."""
+        tasks = [*self._tasks]
+        if self._ticker is not None:
+            tasks.append(self._ticker)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            busy = any(engine.op is not None for engine in self.state.engines.values())
+            unpublished = self.state.leading and not self.state.published
+            await asyncio.sleep(BUSY_TICK if busy or unpublished else REST_TICK)
+            self.feed(Tick(now=self.now))
+
+    @property
+    def now(self) -> float:
+        """The time that events carry."""
+        return self._clock.now()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def feed(self, event: Event) -> None:
+        """Let something have happened."""
+        self._queue.append(event)
+        if self._running:
+            return  # from a command of the event before; its turn comes
+        self._running = True
+        try:
+            while self._queue:
+                self._step(self._queue.popleft())
+        finally:
+            self._running = False
+
+    def _step(self, event: Event) -> None:
+        if self._recorder is not None:
+            self._recorder.record(event)
+        before = self.state
+        self.state, commands = step(before, event, timing=self.timing)
+        self._observer.stepped(before, self.state, event, commands)
+        for command in commands:
+            self._carry_out(command)
+        if self.state is not before:
+            for hook in self.on_change:
+                hook()
+
+    # --- what proxies say (ControlListener) -------------------------------------------------------
+
+    def joined(self, ref: ProxyRef) -> None:
+        """A proxy has said hello."""
+        self.feed(ProxyJoined(now=self.now, proxy=ref))
+
+    def heard(self, ref: ProxyRef) -> None:
+        """A proxy has answered."""
+        self.feed(ProxyHeard(now=self.now, proxy=ref))
+
+    def lost(self, ref: ProxyRef) -> None:
+        """A proxy's connection is gone."""
+        self.feed(ProxyLost(now=self.now, proxy=ref))
+
+    def acked(self, ref: ProxyRef, epoch: Epoch) -> None:
+        """A proxy has applied a table."""
+        self.feed(Acked(now=self.now, proxy=ref, epoch=epoch))
+
+    def nacked(self, ref: ProxyRef, epoch: Epoch, detail: str) -> None:
+        """A proxy has refused a table."""
+        _log.error("proxy %s refused table %s: %s", ref.uid, epoch, detail)
+        self.feed(Nacked(now=self.now, proxy=ref, epoch=epoch, detail=detail))
+
+    def in_flight(self, ref: ProxyRef, epoch: Epoch, counts: dict[str, int]) -> None:
+        """A proxy has said what it has running."""
+        self.feed(InFlight(now=self.now, proxy=ref, epoch=epoch, counts=counts))
+
+    def observed_by_proxy(self, ref: ProxyRef, engine: str, kind: str, sample: str) -> None:
+        """A proxy has seen something odd of an engine; advisory."""
+        _log.info("proxy %s saw %s of engine %s: %s", ref.uid, kind, engine, sample)
+
+    def max_term_seen(self, term: int) -> None:
+        """A proxy follows a later leader than this one."""
+        if term > self.state.term:
+            _log.warning("a proxy follows term %d, this operator has %d", term, self.state.term)
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Publish(table=table, urgent=urgent):
+                if self.publisher is not None:
+                    self.publisher.publish(table, urgent=urgent)
+            case Watch(engines=engines):
+                if self.publisher is not None:
+                    self.publisher.watch(engines)
+            case CutRequests(engine=engine, reason=reason):
+                if self.publisher is not None:
+                    self.publisher.cut(engine, reason)
+            case Note():
+                self._note(command)
+            case Look():
+                self._spawn(self._look(command, self._look_began(command.engine)))
+            case AskLoad():
+                asked = self.state.engines[command.engine].asking_load
+                self._spawn(self._ask_load(command, self.now if asked is None else asked))
+            case Store():
+                self._spawn(self._write(command))
+            case Forget():
+                self._spawn(self._forget(command))
+            case Call():
+                self._spawn(self._call(command))
+
+    def _look_began(self, engine: str) -> float:
+        """When the look that was just commanded began, in the core's words."""
+        looking = self.state.engines[engine].looking
+        return self.now if looking is None else looking
+
+    def _note(self, note: Note) -> None:
+        level = logging.WARNING if note.warning else logging.INFO
+        where = note.engine or note.pool or "fleet"
+        _log.log(level, "%s %s: %s", where, note.reason, note.message)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look(self, command: Look, asked: float) -> None:
+        try:
+            seen = await self._engines.look(command)
+        except SteersmanError as error:
+            seen = Observation(reachable=False, detail=str(error))
+        self.feed(Observed(now=self.now, engine=command.engine, asked=asked, seen=seen))
+
+    async def _ask_load(self, command: AskLoad, asked: float) -> None:
+        busy: int | None = None
+        with contextlib.suppress(SteersmanError):
+            busy = await self._engines.ask_load(command)
+        self.feed(LoadSeen(now=self.now, engine=command.engine, asked=asked, busy=busy))
+
+    async def _call(self, command: Call) -> None:
+        try:
+            result = await self._engines.perform(command)
+            outcome, detail = result.outcome, result.detail
+        except SteersmanError as error:
+            outcome, detail = Outcome.UNKNOWN, str(error)
+        self.feed(
+            CallEnded(
+                now=self.now,
+                engine=command.engine,
+                number=command.number,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
+
+    async def _write(self, command: Store) -> None:
+        ok, detail = True, ""
+        try:
+            # One after the other: a later record of an engine must not be overtaken by an earlier.
+            async with self._storing:
+                await self._store.write(command.record)
+        except (SteersmanError, OSError) as error:
+            ok, detail = False, str(error)
+        self.feed(
+            Stored(
+                now=self.now,
+                engine=command.record.engine,
+                number=command.number,
+                ok=ok,
+                detail=detail,
+            )
+        )
+
+    async def _forget(self, command: Forget) -> None:
+        try:
+            async with self._storing:
+                await self._store.forget(command.engine)
+        except (SteersmanError, OSError) as error:
+            _log.warning("the record of engine %s could not be removed: %s", command.engine, error)

@@ -1,0 +1,62 @@
+"""The supervisor's account of proxy processes: the platform's word on who exists.
+
+A process is written down before it is started and struck out after the system has confirmed its
+end. So a process that may be serving is always listed, also if the supervisor dies in between.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from steersman_operator.fleet.events import ProxyRef
+
+
+class ProxyProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """One process. A uid is never used twice, so that it needs no boot."""
+
+    uid: str
+    pid: int | None = None
+    """``None`` while it is being started."""
+    metrics_port: int | None = None
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them, and the number of starts so far."""
+
+    starts: int = 0
+    processes: tuple[ProxyProcess, ...] = ()
+
+    @property
+    def refs(self) -> tuple[ProxyRef, ...]:
+        """As the core takes them."""
+        return tuple(ProxyRef(uid=process.uid, boot="") for process in self.processes)
+
+
+def read_account(path: Path) -> Account | None:
+    """What is written; ``None`` if there is nothing yet. A damaged account is no account."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Account)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def write_account(path: Path, account: Account) -> None:
+    """Replace the account, so that it survives whatever happens next."""
+    draft = path.with_suffix(".new")
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(account))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of that pid exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
