@@ -55,7 +55,9 @@ class ProxyUnreachable(SteersmanError):
     """A command asked a proxy and got no answer, or one that is not a proxy's."""
 
     code = "proxy_unreachable"
-    remedy = "Give the URL of the proxy's metrics port with --proxy, such as http://127.0.0.1:29000."
+    remedy = (
+        "Give the URL of the proxy's metrics port with --proxy, such as http://127.0.0.1:29000."
+    )
 
 
 # --- What is answered to a client ------------------------------------------------------------------

@@ -176,6 +176,18 @@ def test_a_stream_starts_at_once_and_a_change_corrects_the_table() -> None:
     assert world.recorder.records[0].weight_version == "8"
 
 
+def test_a_stream_that_may_be_narrated_loses_its_length() -> None:
+    world = World(row("e0", "7"))
+    exchange = world.exchange()
+    exchange.start()
+    exchange.body([b"{}"])
+
+    start = exchange.answer_head(200, [*SSE, (b"Content-Length", b"40")])
+
+    assert isinstance(start, StartAnswer)
+    assert b"content-length" in start.edit.remove
+
+
 def test_a_restarted_engine_that_says_default_is_unsynced() -> None:
     world = World(row("e0", "7"), row("e1", "7"))
     for version in ("7", "default"):

@@ -125,6 +125,9 @@ class Answer:
         edit = self._stamper.edit() if self._rl else worker_only(self._selected.engine.url)
         add, remove = (*edit.add, *self._own_headers), edit.remove
         remove |= {name for name, _ in self._own_headers}
+        if self._read_stream and self._route.narrates:
+            # A comment may be put in, so that the engine's length would be too short.
+            remove |= {b"content-length"}
         if self._rl or self._context.cors.enabled:
             add, remove = (
                 (*add, *self._context.cors.headers(self._request)),

@@ -150,12 +150,13 @@ class AiohttpAdapter:
 
 async def _give_up(client: ClientAnswer, exchange: Exchange) -> None:
     """After a fault of ours: say so if nothing was said yet, else break the answer."""
+    error = ProxyFault("the proxy failed at this request; its log has the cause")
+    reply = exchange.refuse(error, close=True)
     if client.started:
         client.cut()
         return
-    error = ProxyFault("the proxy failed at this request; its log has the cause")
     try:
-        await respond(client, exchange.refuse(error, close=True))
+        await respond(client, reply)
     except (ConnectionError, ClientStalled):
         client.cut(at_once=True)
 
