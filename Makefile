@@ -25,9 +25,9 @@ LOCK_ARGS ?=
 SEARCH_ARGS ?=
 BENCH_ARGS ?=
 
-# A bench is a program `bench/bench_*.py` that takes `--quick` (seconds instead of minutes; the
+# A bench is a program `tests/bench/bench_*.py` that takes `--quick` (seconds instead of minutes; the
 # numbers are then worthless, the code paths are the same).
-BENCHES := $(sort $(wildcard bench/bench_*.py))
+BENCHES := $(sort $(wildcard tests/bench/bench_*.py))
 
 .PHONY: help
 help: ## show this list

@@ -1,6 +1,6 @@
 """What one routing decision costs, and that it does not grow with the fleet.
 
-    python tests/bench/decisions.py [--quick] [--json FILE]
+    python tests/bench/bench_decisions.py [--quick] [--json FILE]
 
 Measured in this process, without sockets: *choose* is eligibility for the request's version policy
 plus the policy's choice, for a request whose policy came in a header; *request* is all of
@@ -39,7 +39,7 @@ GOAL = 1000.0
 SIZES = (8, 1000)
 VERSION_POLICIES = ("any", "latest-only", "min-version:7", "max-staleness:10", "max-staleness:0")
 WITH_GOAL = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.POWER_OF_TWO)
-COMMAND = "python tests/bench/decisions.py"
+COMMAND = "python tests/bench/bench_decisions.py"
 
 
 def fleet_of(engines: int, policy: RoutingPolicy) -> tuple[Fleet, Table]:
