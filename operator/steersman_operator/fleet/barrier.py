@@ -26,30 +26,40 @@ class Barrier(msgspec.Struct, frozen=True):
     """Proxies with requests in flight; ``None`` if they have not said."""
     fenced: tuple[str, ...] = ()
     """Proxies that were counted out."""
+    unpublished: bool = False
+    """Whether there is no table yet that closes the gate; then nobody can have let go, and who is
+    required may not be known either."""
 
     @property
     def acknowledged(self) -> bool:
         """Whether nobody starts a request any more."""
-        return not self.unacked
+        return not self.unpublished and not self.unacked
 
     @property
     def clear(self) -> bool:
         """Whether nobody has a request in flight either."""
-        return not self.unacked and not self.busy
+        return self.acknowledged and not self.busy
 
     def sentence(self, *, now: float, proxies: dict[str, ProxyState]) -> str:
         """What is waited for, for people."""
-        parts = []
-        for uid in self.unacked:
-            heard = proxies[uid].heard
-            silent = "never heard" if heard is None else f"silent for {now - heard:.0f} s"
-            state = "has not acknowledged" if proxies[uid].connected else f"unreachable, {silent}"
-            parts.append(f"{uid} ({state})")
+        if self.unpublished:
+            return "waiting for the first table"
+        parts = [f"{uid} ({_why_unacked(proxies[uid], now=now)})" for uid in self.unacked]
         for uid, count in self.busy:
             parts.append(
                 f"{uid} ({'in flight unknown' if count is None else f'{count} in flight'})"
             )
         return "waiting for " + ", ".join(parts) if parts else "all proxies have let go"
+
+
+def _why_unacked(proxy: ProxyState, *, now: float) -> str:
+    if proxy.disputed:
+        return f"is boot {proxy.ref.boot}, the platform still lists {proxy.listed_boot}"
+    if proxy.connected:
+        return "has not acknowledged"
+    if proxy.heard is None:
+        return "unreachable, never heard"
+    return f"unreachable, silent for {now - proxy.heard:.0f} s"
 
 
 def barrier(
@@ -61,10 +71,7 @@ def barrier(
     since: float,
     timing: Timing,
 ) -> Barrier:
-    """Where the barrier of a closed engine stands. ``since`` is when this operator began to lead.
-
-    An engine whose closing has not been published has everybody missing.
-    """
+    """Where the barrier of a closed engine stands. ``since`` is when this operator began to lead."""
     closed_at = engine.closed_at
     unacked: list[str] = []
     busy: list[tuple[str, int | None]] = []
@@ -81,12 +88,17 @@ def barrier(
         count = in_flight(proxy, engine.spec.id, closed_at)
         if count != 0:
             busy.append((uid, count))
-    return Barrier(tuple(unacked), tuple(busy), tuple(fenced))
+    return Barrier(
+        unacked=tuple(unacked),
+        busy=tuple(busy),
+        fenced=tuple(fenced),
+        unpublished=closed_at is None,
+    )
 
 
 def acknowledged(proxy: ProxyState, closed_at: Epoch) -> bool:
     """Whether the proxy has applied the closing table or a later one of the same or a later term."""
-    return proxy.acked is not None and proxy.acked >= closed_at
+    return not proxy.disputed and proxy.acked is not None and proxy.acked >= closed_at
 
 
 def in_flight(proxy: ProxyState, engine: str, closed_at: Epoch) -> int | None:
@@ -102,7 +114,7 @@ def is_fenced(proxy: ProxyState, *, now: float, since: float, timing: Timing) ->
     """Whether the proxy has stopped by itself: out of contact for a grant time and a margin.
 
     A proxy that this leader has never heard may have heard the one before until this one was
-    elected.
+    elected; one that has only just been named may have been heard under another account of it.
     """
-    last = since if proxy.heard is None else max(proxy.heard, since)
+    last = max(since, proxy.met if proxy.heard is None else proxy.heard)
     return now - last > timing.grant + timing.fence_margin

@@ -46,6 +46,10 @@ class Draft:
         """The pool of an engine."""
         return self.state.pools[engine.pool]
 
+    def leads(self, engine: str) -> bool:
+        """Whether what happens to an engine is this operator's business."""
+        return self.state.leading and engine in self.engines
+
     def number(self) -> int:
         """A number for a command that will be answered."""
         self.change(numbers=self.state.numbers + 1)

@@ -131,3 +131,5 @@ class Durable(msgspec.Struct, frozen=True, kw_only=True):
     term: int = 0
     deadline: float = 0.0
     """Seconds that the call may take, from when it is begun."""
+    counted_version: str | None = None
+    """What the engine contributed to the fleet max; it does so while it is closed, too."""

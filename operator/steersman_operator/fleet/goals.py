@@ -1,7 +1,7 @@
 """What each engine is to become, compared with what it is: level-based, whatever happened before."""
 
 from steersman.engine import Control, Trust
-from steersman_operator.fleet import operations
+from steersman_operator.fleet import operations, records
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.spec import Drift, PoolSpec
 from steersman_operator.fleet.state import EngineState
@@ -16,10 +16,10 @@ def reconcile(draft: Draft, name: str) -> None:
     goal = effective_goal(engine, pool)
     if engine.op is not None:
         operations.set_goal(draft, engine, goal)
-        if draft.engines[name].op is not None:
-            operations.advance(draft, name)
+        operations.advance(draft, name)
     if draft.engines[name].op is None:
         _at_rest(draft, draft.engines[name], pool)
+    records.write_again_if_due(draft, name)
 
 
 def effective_goal(engine: EngineState, pool: PoolSpec) -> Control:
@@ -34,8 +34,7 @@ def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
     """Nothing is under way. Is there something to do, and may requests come in."""
     name = engine.spec.id
     goal = effective_goal(engine, pool)
-    control = engine.facts.control
-    if control is None or not engine.reachable:
+    if engine.facts.released is None or not engine.reachable:
         draft.close_gate(name)
         return
     if _must_act(engine, pool, goal):
@@ -44,7 +43,9 @@ def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
         if draft.engines[name].op is None:
             _set_gate(draft, draft.engines[name], goal)
         return
-    _mark_external(draft, engine, control is not engine.settled)
+    if engine.returning and engine.facts.control is goal:
+        engine = draft.change_engine(name, returning=False)
+    _mark_external(draft, engine)
     _set_gate(draft, draft.engines[name], goal)
 
 
@@ -54,16 +55,15 @@ def _must_act(engine: EngineState, pool: PoolSpec, goal: Control) -> bool:
         return True
     if engine.facts.control is goal:
         return False
-    returning = engine.given_up is not None
-    return returning or pool.drift is Drift.ENFORCE
+    return engine.returning or pool.drift is Drift.ENFORCE
 
 
-def _mark_external(draft: Draft, engine: EngineState, external: bool) -> None:
-    if engine.external is external:
+def _mark_external(draft: Draft, engine: EngineState) -> None:
+    control = engine.facts.control
+    external = control is not engine.settled
+    if control is None or engine.external is external:
         return
     changed = draft.change_engine(engine.spec.id, external=external)
-    control = engine.facts.control
-    assert control is not None, "only asked of known states"
     if external:
         message = f"found {control.value}, was put {engine.settled.value}; it is left alone"
         draft.note(changed, "ExternallyControlled", message, warning=True)

@@ -9,16 +9,24 @@ from steersman_operator.fleet.facts import Facts, Observation
 from steersman_operator.fleet.state import EngineState, Phase
 
 
+def give_up_lost(draft: Draft) -> tuple[str, ...]:
+    """Count looks without an answer as misses; returns the engines.
+
+    The answer was lost, perhaps with whoever had asked.
+    """
+    lost = []
+    for name, engine in list(draft.engines.items()):
+        asked = engine.looking
+        if asked is not None and draft.now - asked >= draft.timing.look_timeout:
+            observed(draft, name, asked=asked, seen=Observation(reachable=False))
+            lost.append(name)
+    return tuple(lost)
+
+
 def look_if_due(draft: Draft, name: str) -> None:
     """Have an engine looked at; one look at a time."""
     engine = draft.engines[name]
-    if engine.looking is not None:
-        if draft.now - engine.looking < draft.timing.look_timeout:
-            return
-        # The answer was lost, perhaps with whoever had asked.
-        observed(draft, name, asked=engine.looking, seen=Observation(reachable=False))
-        engine = draft.engines[name]
-    if draft.now < engine.look_at:
+    if engine.looking is not None or draft.now < engine.look_at:
         return
     spec = engine.spec
     draft.change_engine(name, looking=draft.now)
@@ -37,11 +45,14 @@ def observed(draft: Draft, name: str, *, asked: float, seen: Observation) -> Non
         return
     if not engine.reachable:
         draft.note(engine, "Reachable", "it answers again")
+    first = not engine.known
     engine = draft.change_engine(name, reachable=True, misses=0, known=True)
     boot = engine.spec.boot_id or seen.boot_id
     if boot is not None and engine.facts.boot_id not in (None, boot):
         engine = _restarted(draft, engine, boot)
     _take(draft, engine, asked=asked, boot=boot, seen=seen)
+    if first:
+        _count_as_before(draft, name)
 
 
 def _impatient(engine: EngineState) -> bool:
@@ -66,9 +77,13 @@ def _restarted(draft: Draft, engine: EngineState, boot: str) -> EngineState:
     return draft.change_engine(
         engine.spec.id,
         facts=Facts(boot_id=boot, paused=False, released=()),
+        version=None,
+        trust=_trust_without_version(draft, engine),
+        counted_version=None,
         settled=Control.ACTIVE,
         op=None,
         given_up=None,
+        returning=False,
         problem="",
         external=False,
         asking_load=None,
@@ -91,10 +106,12 @@ def _take(
         engine = draft.change_engine(engine.spec.id, op=changed)
     released = facts.released if seen.released is None else seen.released
     if released is None and engine.durable is None:
-        # Nobody of ours has touched it. Which memory is released cannot be read from every engine;
-        # one that somebody else has put to sleep must be declared as such (docs/guarantees.md).
+        # Nobody of ours has touched it. Neither can be read from every engine; one that somebody
+        # else has paused or put to sleep must be declared as such (docs/guarantees.md).
         released = ()
     paused = facts.paused if seen.paused is None else seen.paused
+    if paused is None and engine.durable is None:
+        paused = False
     facts = Facts(boot_id=boot or facts.boot_id, paused=paused, released=released)
     engine = draft.change_engine(engine.spec.id, facts=facts)
     if seen.version_known:
@@ -102,11 +119,31 @@ def _take(
 
 
 def _take_version(draft: Draft, engine: EngineState, version: str | None) -> None:
-    trust = Trust.VERIFIED
-    if version is None:
-        has_max = draft.state.promoted.get(engine.pool) is not None
-        trust = Trust.UNSYNCED if has_max else Trust.UNKNOWN
+    trust = Trust.VERIFIED if version is not None else _trust_without_version(draft, engine)
     changes = {"version": version, "trust": trust}
     if engine.gate.open:
         changes["counted_version"] = version
     draft.change_engine(engine.spec.id, **changes)
+
+
+def _trust_without_version(draft: Draft, engine: EngineState) -> Trust:
+    """Once a pool has had a version, an engine without one is suspect until it shows one.
+
+    Also when nobody is left that has it: the weights of all engines together do not become right by
+    all of them having been restarted.
+    """
+    if engine.trust is Trust.UNSYNCED or draft.state.promoted.get(engine.pool) is not None:
+        return Trust.UNSYNCED
+    return Trust.UNKNOWN
+
+
+def _count_as_before(draft: Draft, name: str) -> None:
+    """An engine that a leader before had closed counts on for the fleet max.
+
+    What it counts with stands in its record, if it was we who closed it; else it is what it shows.
+    """
+    engine = draft.engines[name]
+    record = engine.durable
+    ours = record is not None and (record.call is not None or record.goal is not Control.ACTIVE)
+    if not draft.state.published and not ours:
+        draft.change_engine(name, counted_version=engine.version)

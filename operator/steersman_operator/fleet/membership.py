@@ -1,9 +1,13 @@
 """Which engines are managed: the rows that come and go with the spec, and the brake on going."""
 
+import msgspec
+
+from steersman.engine import Control, Gate
 from steersman_operator.fleet.commands import Forget, Note
 from steersman_operator.fleet.draft import Draft
-from steersman_operator.fleet.leadership import new_engine
+from steersman_operator.fleet.meeting import new_engine, take_record
 from steersman_operator.fleet.spec import EngineSpec, PoolSpec
+from steersman_operator.fleet.state import EngineState
 
 BRAKE_SHARE = 0.5
 BRAKE_ROWS = 2
@@ -16,19 +20,20 @@ def spec_changed(draft: Draft, pools: tuple[PoolSpec, ...], *, deliberate: bool)
         for spec in pool.engines:
             wanted.setdefault(spec.id, (spec, pool.name))
     gone = [name for name in draft.engines if name not in wanted]
-    braked = not deliberate and _braked(draft, gone)
-    kept_pools = {engine.pool for name, engine in draft.engines.items() if name in gone}
-    before = draft.state.pools
+    # Before the first table of this leader nothing can be taken out of it.
+    held = set() if deliberate or not draft.state.published else _held_back(draft, gone)
     new_pools = {pool.name: pool for pool in pools}
-    if braked:
-        for name in kept_pools - new_pools.keys():
-            new_pools[name] = before[name]
+    for name in held:
+        kept = draft.engines[name].pool
+        new_pools.setdefault(kept, draft.state.pools[kept])
     draft.change(pools=new_pools, spec_known=True)
+    if not held:
+        draft.change(brake_until=None)
     for name in gone:
-        if braked:
+        if name in held:
             draft.change_engine(name, leaving=True)
         else:
-            _remove(draft, name)
+            _remove(draft, name, forget=deliberate)
     for name, (spec, pool_name) in wanted.items():
         _update(draft, name, spec, pool_name)
 
@@ -36,25 +41,29 @@ def spec_changed(draft: Draft, pools: tuple[PoolSpec, ...], *, deliberate: bool)
 def release_brake(draft: Draft) -> None:
     """Let go of the rows that were held back, once their time has passed."""
     until = draft.state.brake_until
-    if until is None or draft.now < until:
-        return
-    draft.change(brake_until=None)
+    if until is not None and draft.now >= until:
+        drop_leaving(draft)
+
+
+def drop_leaving(draft: Draft) -> None:
+    """Let go of the rows that are held back, and of the pools that only they have kept."""
     for name, engine in list(draft.engines.items()):
         if engine.leaving:
-            _remove(draft, name)
-    used = {engine.pool for engine in draft.engines.values()}
-    pools = draft.state.pools
-    draft.change(pools={n: p for n, p in pools.items() if n in used or p.engines == ()})
+            _remove(draft, name, forget=False)
+    kept = {
+        name: pool
+        for name, pool in draft.state.pools.items()
+        if not pool.engines or any(spec.id in draft.engines for spec in pool.engines)
+    }
+    draft.change(brake_until=None, pools=kept)
 
 
-def _braked(draft: Draft, gone: list[str]) -> bool:
-    """Whether most of the fleet would go in one step, which is more often a fault than a wish."""
-    leaving = [name for name in gone if not draft.engines[name].leaving]
-    many = len(gone) > BRAKE_ROWS and len(gone) > BRAKE_SHARE * len(draft.engines)
-    if not many:
-        # Those that were held back before stay held back.
-        return not leaving and bool(gone) and draft.state.brake_until is not None
-    if draft.state.brake_until is None:
+def _held_back(draft: Draft, gone: list[str]) -> set[str]:
+    """Which rows stay for now: most of a fleet going in one step is more often a fault than a wish."""
+    leaving = {name for name in gone if draft.engines[name].leaving}
+    if len(gone) <= BRAKE_ROWS or len(gone) <= BRAKE_SHARE * len(draft.engines):
+        return leaving
+    if len(leaving) < len(gone):
         draft.change(brake_until=draft.now + draft.timing.brake)
         message = (
             f"{len(gone)} of {len(draft.engines)} engines would go at once; "
@@ -63,19 +72,40 @@ def _braked(draft: Draft, gone: list[str]) -> bool:
         draft.emit(
             Note(engine=None, pool=None, reason="RemovalHeldBack", message=message, warning=True)
         )
-    return True
+    return set(gone)
 
 
-def _remove(draft: Draft, name: str) -> None:
-    """Stop managing: the row goes, the engine is left as it is."""
-    del draft.engines[name]
-    draft.emit(Forget(engine=name))
+def _remove(draft: Draft, name: str, *, forget: bool) -> None:
+    """Stop managing: the row goes, the engine is left as it is.
+
+    What we did to it and did not undo is remembered, unless its process is surely gone: it may be
+    named again, and some engines cannot be asked.
+    """
+    record = draft.engines.pop(name).durable
+    if record is None or forget or (record.call is None and record.goal is Control.ACTIVE):
+        draft.emit(Forget(engine=name))
+    else:
+        draft.change(durable=(*draft.state.durable, record))
 
 
 def _update(draft: Draft, name: str, spec: EngineSpec, pool: str) -> None:
     known = draft.engines.get(name)
-    if known is None or known.spec.url != spec.url:
-        draft.engines[name] = new_engine(draft, spec, pool=pool)
-        return
-    if known.spec != spec or known.pool != pool or known.leaving:
+    if known is None:
+        record = take_record(draft, name)
+        draft.engines[name] = new_engine(draft, spec, pool=pool, record=record)
+    elif known.spec.url != spec.url:
+        draft.engines[name] = _moved(draft, known, spec, pool)
+    elif known.spec != spec or known.pool != pool or known.leaving:
         draft.change_engine(name, spec=spec, pool=pool, leaving=False)
+        if known.spec.boot_id != spec.boot_id:
+            # A look under way may have seen the process before.
+            draft.change_engine(name, looking=None, look_at=draft.now)
+
+
+def _moved(draft: Draft, known: EngineState, spec: EngineSpec, pool: str) -> EngineState:
+    """The same engine under another address: it is met anew, with what was written down of it."""
+    engine = new_engine(draft, spec, pool=pool, record=known.durable)
+    gate = Gate(open=False, count=known.gate.count + known.gate.open)
+    return msgspec.structs.replace(
+        engine, gate=gate, stored_as=known.stored_as, store_at=known.store_at
+    )

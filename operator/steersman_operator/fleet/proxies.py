@@ -10,31 +10,39 @@ def required(draft: Draft, refs: tuple[ProxyRef, ...]) -> None:
     """The platform's account. A listed process that is not listed any more has ended.
 
     A reference without a boot means whichever process has the uid: a platform that never uses one
-    twice need not know boots.
+    twice need not know boots. Where it does tell boots apart and names another one than has said
+    hello, both are waited for: one of the two accounts is old (:attr:`ProxyState.disputed`).
 
     One that has said hello and was never listed stays: the platform may be behind.
     """
     draft.change(proxies_known=True)
     wanted = {ref.uid: ref for ref in refs}
     for uid, proxy in list(draft.proxies.items()):
-        ref = wanted.get(uid)
-        if ref is None and proxy.listed:
+        if proxy.listed and uid not in wanted:
             del draft.proxies[uid]
-    for ref in wanted.values():
-        known = draft.proxies.get(ref.uid)
-        if known is None or (ref.boot and known.ref != ref and known.listed):
-            # New, or started anew: the process before it has ended, says the platform.
-            draft.proxies[ref.uid] = ProxyState(ref=ref, listed=True)
-        elif known.ref == ref or not ref.boot:
-            draft.change_proxy(ref.uid, listed=True)
+    for uid, ref in wanted.items():
+        if uid in draft.proxies:
+            draft.change_proxy(uid, listed=True, listed_boot=ref.boot)
+        else:
+            draft.proxies[uid] = ProxyState(
+                ref=ref, met=draft.now, listed=True, listed_boot=ref.boot
+            )
 
 
 def joined(draft: Draft, ref: ProxyRef) -> None:
-    """A proxy has connected; it has acknowledged nothing on this connection yet."""
-    known = draft.proxies.get(ref.uid)
-    listed = known is not None and known.listed
-    # Another boot under the same uid: a process has one identity for its life, so the old one ended.
-    draft.proxies[ref.uid] = ProxyState(ref=ref, listed=listed, connected=True, heard=draft.now)
+    """A proxy has connected; it has acknowledged nothing on this connection yet.
+
+    Another boot under the same uid: a process has one identity for its life, so the old one ended.
+    """
+    known = draft.proxies.get(ref.uid) or ProxyState(ref=ref, met=draft.now)
+    draft.proxies[ref.uid] = ProxyState(
+        ref=ref,
+        met=known.met,
+        listed=known.listed,
+        listed_boot=known.listed_boot,
+        connected=True,
+        heard=draft.now,
+    )
 
 
 def lost(draft: Draft, ref: ProxyRef) -> None:
@@ -77,5 +85,15 @@ def in_flight(draft: Draft, ref: ProxyRef, *, epoch: Epoch, counts: dict[str, in
 
 
 def _current(draft: Draft, ref: ProxyRef) -> bool:
+    """Whether a message is from the process that is known under its uid.
+
+    One from the listed process, after somebody else has said hello in its name: that hello was an
+    old one that came late.
+    """
     known = draft.proxies.get(ref.uid)
-    return known is not None and known.ref == ref
+    if known is None or known.ref == ref:
+        return known is not None
+    if known.disputed and known.listed_boot == ref.boot:
+        joined(draft, ref)
+        return True
+    return False

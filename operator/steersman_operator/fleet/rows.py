@@ -2,7 +2,7 @@
 
 from steersman.engine import EngineRow, Trust
 from steersman.table import Epoch, PoolRow, Table
-from steersman.versions import VersionOrder
+from steersman.versions import Order, VersionOrder
 from steersman_operator.fleet.spec import PoolSpec, PromoteAt
 from steersman_operator.fleet.state import EngineState
 
@@ -48,7 +48,8 @@ def fleet_max(pool: PoolSpec, engines: list[EngineState], *, promoted: str | Non
 
     A version counts from the moment that its engine opens with it, and for as long as that engine is
     registered and neither failed nor uncertain, also while it is paused or closed. ``promoted`` is
-    the max in force; with ``AllOpen`` a newer one replaces it only once every engine has it.
+    the max in force; with ``AllOpen`` a newer one replaces it only once every engine has it. Where
+    none is known to be in force, it cannot have been newer than the oldest.
     """
     order = VersionOrder(pool.ordinals)
     sound = [
@@ -56,10 +57,22 @@ def fleet_max(pool: PoolSpec, engines: list[EngineState], *, promoted: str | Non
     ]
     counted = [engine.counted_version for engine in sound if engine.counted_version is not None]
     newest = order.newest(counted)
-    if pool.promote_at is PromoteAt.FIRST_OPEN or newest is None or promoted is None:
+    if pool.promote_at is PromoteAt.FIRST_OPEN or newest is None:
         return newest
-    everywhere = all(engine.counted_version == newest for engine in sound)
-    return newest if everywhere or promoted not in counted else promoted
+    if all(engine.counted_version == newest for engine in sound):
+        return newest
+    return promoted if promoted in counted else _oldest(order, counted)
+
+
+def _oldest(order: VersionOrder, versions: list[str]) -> str | None:
+    """The version that all others are newer than; leaves out those that never are the newest."""
+    left = set(versions)
+    oldest = None
+    while left:
+        oldest = order.newest(left)
+        assert oldest is not None, "there are versions"
+        left = {one for one in left if order.compare(one, oldest) is Order.OLDER}
+    return oldest
 
 
 def table_of(

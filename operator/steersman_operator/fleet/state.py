@@ -82,12 +82,18 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     """The state that it was last put into; an engine that has just started is active."""
     given_up: tuple[Control, int] | None = None
     """A goal, and the generation of the spec, that could not be reached and is not tried again."""
+    returning: bool = False
+    """Whether an operation that was given up has changed the engine, so that it has to be put back."""
     problem: str = ""
     """Why it was given up, or what is wrong with it."""
     external: bool = False
     """Found in another state than it was put into."""
     durable: Durable | None = None
-    """The durable record as it was last written."""
+    """The durable record as it was last sent to the store."""
+    stored_as: int = 0
+    """The number of the command that sent it."""
+    store_at: float | None = None
+    """When it is sent again, after the store has refused it."""
     look_at: float = 0.0
     """When it is to be looked at next."""
     looking: float | None = None
@@ -101,14 +107,28 @@ class ProxyState(msgspec.Struct, frozen=True, kw_only=True):
     """One proxy process."""
 
     ref: ProxyRef
+    """The process that last said hello under this uid; the listed one if none has."""
+    met: float = 0.0
+    """When this operator first heard of the uid."""
     listed: bool = False
     """Whether the platform has accounted for it."""
+    listed_boot: str = ""
+    """The boot by the platform's account; empty if the platform does not tell boots apart."""
     connected: bool = False
     acked: Epoch | None = None
     heard: float | None = None
     """The last sign from its routing loop; ``None`` if there never was one."""
     in_flight: dict[str, tuple[int, Epoch]] = {}
     """By engine: how many, and under which table that was."""
+
+    @property
+    def disputed(self) -> bool:
+        """Whether another process said hello than the platform has listed.
+
+        Either the platform has not seen a restart yet, or the hello is an old one. Until they agree,
+        nobody knows which of the two serves, and neither's word counts.
+        """
+        return self.listed_boot not in ("", self.ref.boot)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,8 +154,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     brake_until: float | None = None
     numbers: int = 0
     """The last number given to a command."""
-    table_digest: str = ""
-    """Of the content that was last published."""
     promoted: dict[str, str] = {}
     """By pool: the fleet max in force."""
 

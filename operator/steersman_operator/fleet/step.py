@@ -1,7 +1,15 @@
 """The core as one function: what follows from an event."""
 
 from steersman.table import Epoch
-from steersman_operator.fleet import goals, leadership, looking, membership, operations, proxies
+from steersman_operator.fleet import (
+    calling,
+    draining,
+    goals,
+    leadership,
+    looking,
+    membership,
+    proxies,
+)
 from steersman_operator.fleet.commands import Command, Publish, Watch
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.events import (
@@ -41,6 +49,9 @@ def step(
     draft.change(now=max(state.now, event.now))
     touched = _apply(draft, event)
     if draft.state.leading:
+        lost = looking.give_up_lost(draft)
+        if touched is not None:
+            touched = (*touched, *lost)
         for name in draft.engines if touched is None else touched:
             if name in draft.engines:
                 goals.reconcile(draft, name)
@@ -48,7 +59,8 @@ def step(
         _publish(draft)
         for name in list(draft.engines):
             looking.look_if_due(draft, name)
-    return draft.finished(), draft.commands
+    # Who does not lead follows what happens, and does nothing about it.
+    return draft.finished(), draft.commands if draft.state.leading else []
 
 
 def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901, PLR0912 - one case for each event
@@ -56,8 +68,10 @@ def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901,
     match event:
         case Elected(term=term, durable=durable):
             if term > draft.state.term:
+                membership.drop_leaving(draft)
                 leadership.elected(draft, term=term, durable=durable)
         case Deposed():
+            membership.drop_leaving(draft)
             leadership.deposed(draft)
         case LeaseRenewed(valid_until=until):
             draft.change(lease_until=until)
@@ -84,20 +98,20 @@ def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901,
             proxies.in_flight(draft, ref, epoch=epoch, counts=counts)
             return tuple(counts)
         case Observed(engine=name, asked=asked, seen=seen):
-            if name in draft.engines:
+            if draft.leads(name):
                 looking.observed(draft, name, asked=asked, seen=seen)
             return (name,)
         case LoadSeen(engine=name, asked=asked, busy=busy):
-            if name in draft.engines:
-                operations.load_seen(draft, name, asked=asked, busy=busy)
+            if draft.leads(name):
+                draining.load_seen(draft, name, asked=asked, busy=busy)
             return (name,)
         case CallEnded(engine=name, number=number, outcome=outcome, detail=detail):
-            if name in draft.engines:
-                operations.call_ended(draft, name, number=number, outcome=outcome, detail=detail)
+            if draft.leads(name):
+                calling.call_ended(draft, name, number=number, outcome=outcome, detail=detail)
             return (name,)
         case Stored(engine=name, number=number, ok=ok, detail=detail):
-            if name in draft.engines:
-                operations.claimed(draft, name, number=number, ok=ok, detail=detail)
+            if draft.leads(name):
+                calling.claimed(draft, name, number=number, ok=ok, detail=detail)
             return (name,)
         case Tick():
             membership.release_brake(draft)
@@ -128,7 +142,7 @@ def _publish(draft: Draft) -> None:
     if first and not leadership.ready_to_publish(draft):
         return
     before, engines = draft.before, draft.engines
-    if not first and before.pools is draft.state.pools and engines.keys() == before.engines.keys():
+    if not first and before.pools == draft.state.pools and engines.keys() == before.engines.keys():
         changed = [
             name
             for name, engine in engines.items()

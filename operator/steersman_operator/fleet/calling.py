@@ -1,0 +1,199 @@
+"""Calling an engine: the intent, the call, and what is seen of its effect.
+
+An engine is called only with the intent written and only while the lease has time left. What the
+engine is afterwards is what it is seen to be.
+"""
+
+from steersman_operator.fleet.commands import Call
+from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.endings import (
+    change_operation,
+    drain_again,
+    finish,
+    give_up,
+    later,
+    not_done,
+)
+from steersman_operator.fleet.facts import ALL_TAGS, CallKind, Facts, Outcome, next_call
+from steersman_operator.fleet.readiness import may_disturb
+from steersman_operator.fleet.records import refused, write_intent
+from steersman_operator.fleet.state import EngineState, Phase
+
+BLIND_TRIES = 3
+"""How often a pause is tried on an engine that neither answers it nor shows whether it is paused."""
+
+
+def claim(draft: Draft, engine: EngineState) -> None:
+    """Write the intent of the next call; nothing is called before it is written."""
+    operation = engine.op
+    assert operation is not None
+    kind = next_call(engine.facts, operation.goal)
+    if kind is None:
+        finish(draft, engine)
+        return
+    number = write_intent(draft, engine, kind, goal=operation.goal)
+    until = draft.now + draft.timing.call_timeout
+    change_operation(
+        draft, engine, phase=Phase.CLAIMING, call=kind, number=number, call_until=until
+    )
+
+
+def claimed(draft: Draft, name: str, *, number: int, ok: bool, detail: str) -> None:
+    """A record is written, or could not be. If it is the intent that is waited for, the call goes."""
+    if not ok:
+        refused(draft, name, number=number)
+    engine = draft.engines[name]
+    operation = engine.op
+    if operation is None or operation.phase is not Phase.CLAIMING or operation.number != number:
+        return
+    assert engine.durable is not None
+    if not ok:
+        draft.note(engine, "IntentNotWritten", detail, warning=True)
+        change_operation(draft, engine, phase=Phase.DRAINING, **later(draft, operation))
+    elif engine.facts != engine.durable.facts or not may_disturb(draft, engine):
+        # While the intent was written, a proxy has joined, or somebody else changed the engine.
+        change_operation(draft, engine, phase=Phase.DRAINING)
+    elif draft.now + draft.timing.lease_margin > draft.state.lease_until:
+        change_operation(draft, engine, phase=Phase.DRAINING, **later(draft, operation))
+        draft.note(engine, "LeaseTooShort", "waiting for the lease to be renewed", warning=True)
+    else:
+        _execute(draft, engine)
+
+
+def claim_is_late(draft: Draft, engine: EngineState) -> None:
+    """The store has not answered. An answer that comes yet is for a claim that is not made."""
+    operation = engine.op
+    assert operation is not None
+    if draft.now >= operation.call_until:
+        draft.note(engine, "IntentNotWritten", "the store does not answer", warning=True)
+        change_operation(draft, engine, phase=Phase.DRAINING, **later(draft, operation))
+
+
+def _execute(draft: Draft, engine: EngineState) -> None:
+    operation, spec = engine.op, engine.spec
+    assert operation is not None and operation.call is not None
+    number = draft.number()
+    timeout = draft.timing.call_timeout
+    draft.emit(
+        Call(
+            number=number,
+            engine=spec.id,
+            url=spec.url,
+            runtime=spec.runtime,
+            kind=operation.call,
+            pause_mode=draft.pool_of(engine).pause_mode,
+            tags=_tags(engine.facts, operation.call),
+            boot_id=engine.facts.boot_id,
+            timeout=timeout,
+        )
+    )
+    change_operation(
+        draft,
+        engine,
+        phase=Phase.EXECUTING,
+        number=number,
+        disturbed=True,
+        unknown=False,
+        looked_at=None,
+        call_until=draft.now + timeout,
+    )
+    draft.change_engine(spec.id, facts=engine.facts.during(operation.call))
+
+
+def _tags(facts: Facts, kind: CallKind) -> tuple[str, ...]:
+    match kind:
+        case CallKind.SLEEP:
+            return ALL_TAGS
+        case CallKind.WAKE:
+            # Exactly what was released: another tag ends an SGLang engine.
+            return facts.released or ()
+        case CallKind.PAUSE | CallKind.RESUME:
+            return ()
+
+
+def call_is_late(draft: Draft, engine: EngineState) -> None:
+    """Whoever carries out the calls has not said how this one ended, and it must have."""
+    operation, patience = engine.op, draft.timing.look_timeout
+    assert operation is not None
+    if draft.now >= operation.call_until + patience:
+        call_ended(
+            draft,
+            engine.spec.id,
+            number=operation.number,
+            outcome=Outcome.UNKNOWN,
+            detail="nobody has said how it ended",
+        )
+
+
+def call_ended(draft: Draft, name: str, *, number: int, outcome: Outcome, detail: str) -> None:
+    """The engine has answered, or has not."""
+    engine = draft.engines[name]
+    operation = engine.op
+    if operation is None or operation.phase is not Phase.EXECUTING or operation.number != number:
+        return
+    assert engine.durable is not None and operation.call is not None
+    before = engine.durable.facts
+    what = operation.call.value
+    engine = change_operation(draft, engine, phase=Phase.VERIFYING, ended_at=draft.now)
+    match outcome:
+        case Outcome.OK:
+            draft.change_engine(name, facts=before.after(operation.call))
+            until = draft.now + draft.timing.verify_timeout
+            change_operation(draft, engine, call_until=until)
+        case Outcome.REFUSED:
+            draft.note(engine, "Refused", f"{what}: {detail}", warning=True)
+            engine = draft.change_engine(name, facts=before)
+            not_done(draft, engine, f"the engine refused to {what}: {detail}")
+        case Outcome.FAILED:
+            draft.note(engine, "CallFailed", f"{what}: {detail}", warning=True)
+            change_operation(draft, engine, unknown=True, call_until=draft.now)
+        case Outcome.UNKNOWN:
+            draft.note(engine, "OutcomeUnknown", f"{what}: {detail}", warning=True)
+            change_operation(draft, engine, unknown=True)
+    draft.change_engine(name, look_at=draft.now)
+
+
+def verify(draft: Draft, engine: EngineState) -> None:
+    """Decide by what is seen in a look that began after the call had ended.
+
+    That the call had no effect is only believed of a look that began when it could not have one any
+    more: a call whose answer was lost may still be running.
+    """
+    operation, facts = engine.op, engine.facts
+    assert operation is not None and operation.call is not None
+    what, looked = operation.call.value, operation.looked_at
+    if looked is not None and _took_effect(facts, operation.call):
+        engine = drain_again(draft, engine, tries=0)
+        if facts.reached(operation.goal):
+            finish(draft, engine)
+    elif draft.now < operation.call_until:
+        pass
+    elif not engine.reachable:
+        give_up(draft, engine, f"the engine does not answer after {what}")
+    elif looked is None or looked < operation.call_until:
+        pass
+    elif facts.released is None:
+        # Nothing reads this back, and trying could end the engine either way.
+        give_up(
+            draft,
+            engine,
+            f"whether the {what} was carried out is unknown, and this engine cannot be asked; "
+            "it stays closed until it is restarted",
+        )
+    elif facts.paused is None and operation.tries < BLIND_TRIES:
+        # Both may be done twice: pausing a paused engine changes nothing.
+        drain_again(draft, engine, **later(draft, operation))
+    else:
+        not_done(draft, engine, f"the engine did not {what}")
+
+
+def _took_effect(facts: Facts, kind: CallKind) -> bool:
+    match kind:
+        case CallKind.PAUSE:
+            return facts.paused is True
+        case CallKind.RESUME:
+            return facts.paused is False
+        case CallKind.SLEEP:
+            return bool(facts.released)
+        case CallKind.WAKE:
+            return facts.released == ()

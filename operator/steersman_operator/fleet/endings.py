@@ -1,0 +1,79 @@
+"""How an operation ends: reached, cancelled or given up; and how it is tried again."""
+
+import msgspec
+
+from steersman.engine import Control
+from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.records import take_back, write_rest
+from steersman_operator.fleet.state import EngineState, Operation, Phase
+
+RETRY_LIMIT = 30.0
+
+
+def change_operation(draft: Draft, engine: EngineState, **fields: object) -> EngineState:
+    """Change fields of an engine's operation."""
+    current = draft.engines[engine.spec.id].op
+    assert current is not None, "the operation has ended"
+    return draft.change_engine(engine.spec.id, op=msgspec.structs.replace(current, **fields))
+
+
+def finish(draft: Draft, engine: EngineState) -> None:
+    """The goal is reached."""
+    operation = engine.op
+    assert operation is not None
+    write_rest(draft, engine, goal=operation.goal)
+    engine = draft.change_engine(engine.spec.id, op=None, settled=operation.goal, returning=False)
+    if operation.goal is draft.pool_of(engine).goal(engine.spec.id):
+        engine = draft.change_engine(engine.spec.id, problem="", given_up=None)
+    took = draft.now - operation.started
+    draft.note(engine, "Settled", f"{operation.goal.value} after {took:.1f} s")
+
+
+def cancel(draft: Draft, engine: EngineState, *, goal: Control) -> None:
+    """The engine is where it is to be, and was not touched: opening again is all there is to it."""
+    operation = engine.op
+    assert operation is not None
+    take_back(draft, engine, goal=goal)
+    draft.change_engine(engine.spec.id, op=None, settled=goal)
+    draft.note(engine, "Cancelled", f"no longer to become {operation.goal.value}")
+
+
+def give_up(draft: Draft, engine: EngineState, why: str) -> None:
+    """The goal is not reached. What was settled before is returned to, as far as it is known."""
+    operation, pool = engine.op, draft.pool_of(engine)
+    assert operation is not None
+    take_back(draft, engine, goal=engine.settled)
+    engine = draft.change_engine(
+        engine.spec.id,
+        op=None,
+        given_up=(operation.goal, pool.generation),
+        returning=engine.returning or operation.disturbed,
+        problem=why,
+    )
+    draft.note(engine, "GivenUp", why, warning=True)
+
+
+def not_done(draft: Draft, engine: EngineState, why: str) -> None:
+    """A call had no effect. Opening is tried for ever, closing is given up."""
+    operation = engine.op
+    assert operation is not None
+    if operation.goal is Control.ACTIVE:
+        drain_again(draft, engine, **later(draft, operation))
+        draft.change_engine(engine.spec.id, problem=why)
+        return
+    give_up(draft, engine, why)
+
+
+def drain_again(draft: Draft, engine: EngineState, **fields: object) -> EngineState:
+    """A call is done with; the next one needs the barrier anew, and has its own time for it."""
+    until = draft.now + draft.pool_of(engine).drain_timeout
+    return change_operation(
+        draft, engine, phase=Phase.DRAINING, unknown=False, drain_until=until, **fields
+    )
+
+
+def later(draft: Draft, operation: Operation) -> dict[str, object]:
+    """When something is tried again: the more often it was, the later."""
+    tries = operation.tries + 1
+    wait = min(RETRY_LIMIT, draft.timing.retry * 2 ** min(tries - 1, 8))
+    return {"tries": tries, "next_try": draft.now + wait}
