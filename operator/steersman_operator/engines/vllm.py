@@ -1,0 +1,301 @@
+"""The control routes of vLLM, as of 0.32. They exist only with ``VLLM_SERVER_DEV_MODE=1``.
+
+vLLM forgives what kills an SGLang engine: its sleep pauses first, and waking what is awake does
+nothing. What it does not forgive is being resumed while its memory is away.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from steersman.clock import Deadline
+from steersman.engine import Runtime
+from steersman_operator.engines.client import EngineClient, NoAnswer
+from steersman_operator.engines.dialect import (
+    OK,
+    CallResult,
+    failed,
+    label,
+    refused,
+    unanswered,
+    unknown,
+    verdict,
+)
+from steersman_operator.engines.exposition import Samples, parse
+from steersman_operator.fleet.facts import ALL_TAGS, Observation
+from steersman_operator.fleet.spec import PauseMode
+
+MODES: dict[PauseMode, dict[str, str]] = {
+    PauseMode.KEEP: {"mode": "keep", "clear_cache": "false"},
+    PauseMode.RECOMPUTE: {"mode": "keep", "clear_cache": "true"},
+    PauseMode.ABORT: {"mode": "abort", "clear_cache": "true"},
+}
+"""``keep`` with ``clear_cache`` preempts what runs, in spite of what its documentation says."""
+
+NO_DEV_MODE = "the engine has no control routes; start vLLM with VLLM_SERVER_DEV_MODE=1"
+
+TAGS = ("weights", "kv_cache")
+"""In the order in which they are woken. SGLang's ``cuda_graph`` does not exist here."""
+
+SLEEP_LEVEL = 1
+"""What giving up the weights means: moved to the host's memory, so that a wake needs no refit. At
+level 2 they would be dropped, and an engine that wakes without a refit would answer garbage."""
+
+AFTERWARDS = 5.0
+"""Seconds for the look whether an engine has survived a call."""
+
+
+class VllmDialect:
+    """One vLLM engine."""
+
+    runtime = Runtime.VLLM
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+
+    # --- Looking ---------------------------------------------------------------------------------
+
+    async def alive(self, *, deadline: Deadline) -> bool:
+        """``/health``: of the process alone, 200 while paused or asleep."""
+        try:
+            return (await self._client.get("/health", deadline=deadline)).ok
+        except NoAnswer:
+            return False
+
+    async def ready(self, *, deadline: Deadline) -> bool:
+        """Healthy, not paused and not asleep; without the control routes healthy is enough."""
+        alive, paused, sleeping = await asyncio.gather(
+            self.alive(deadline=deadline),
+            self._flag("/is_paused", deadline=deadline),
+            self._flag("/is_sleeping", deadline=deadline),
+        )
+        return alive and not paused and not sleeping
+
+    async def observe(self, *, deadline: Deadline) -> Observation:
+        """``/is_paused``, ``/is_sleeping``, ``/weight_info``, and the metrics for the rest."""
+        try:
+            health = await self._client.get("/health", deadline=deadline)
+        except NoAnswer as error:
+            return Observation(reachable=False, detail=str(error))
+        if not health.ok:
+            return Observation(reachable=False, detail=f"/health answers {health.status}")
+        paused, sleeping, info, samples = await asyncio.gather(
+            self._flag("/is_paused", deadline=deadline),
+            self._flag("/is_sleeping", deadline=deadline),
+            self._fields("/weight_info", deadline=deadline),
+            self._samples(deadline=deadline),
+        )
+        version = info.get("weight_version")
+        detail = ""
+        if paused is None:
+            detail = "/is_paused does not say whether it is paused"
+            if await self._without_dev(deadline=deadline):
+                detail = NO_DEV_MODE
+        return Observation(
+            reachable=True,
+            boot_id=_boot(samples),
+            paused=paused,
+            released=_released(sleeping=sleeping, paused=paused, samples=samples),
+            version=label(version),
+            version_known=isinstance(version, str),
+            detail=detail,
+        )
+
+    async def load(self, *, deadline: Deadline) -> int | None:
+        """Running and waiting, from the metrics of all its engines.
+
+        They are as of the last step, so that a request in the middle of its first prefill may be
+        missed; vLLM itself lets what runs end before it sleeps. Without them (``--disable-log-
+        stats``) ``/load`` counts the requests of this process, but only if it was told to: its zero
+        says nothing.
+        """
+        samples = await self._samples(deadline=deadline)
+        running = samples.total("vllm:num_requests_running")
+        waiting = samples.total("vllm:num_requests_waiting")
+        if running is not None and waiting is not None:
+            return int(running + waiting)
+        load = (await self._fields("/load", deadline=deadline)).get("server_load")
+        return load if isinstance(load, int) and load > 0 else None
+
+    async def boot(self, *, deadline: Deadline) -> str | None:
+        """When the process was started, as its metrics say; not with several API servers."""
+        return _boot(await self._samples(deadline=deadline))
+
+    async def _without_dev(self, *, deadline: Deadline) -> bool:
+        try:
+            return (await self._client.get("/is_paused", deadline=deadline)).status == 404
+        except NoAnswer:
+            return False
+
+    async def _flag(self, path: str, *, deadline: Deadline) -> bool | None:
+        """The one boolean of an answer; ``None`` also if data-parallel engines disagree (500)."""
+        value = (await self._fields(path, deadline=deadline)).get(path.removeprefix("/"))
+        return value if isinstance(value, bool) else None
+
+    async def _fields(self, path: str, *, deadline: Deadline) -> dict[str, Any]:
+        try:
+            reply = await self._client.get(path, deadline=deadline)
+        except NoAnswer:
+            return {}
+        return reply.fields() if reply.ok else {}
+
+    async def _samples(self, *, deadline: Deadline) -> Samples:
+        try:
+            reply = await self._client.get("/metrics", deadline=deadline)
+        except NoAnswer:
+            return parse("")
+        return parse(reply.text if reply.ok else "")
+
+    # --- Pausing ---------------------------------------------------------------------------------
+
+    async def pause(self, mode: PauseMode, *, deadline: Deadline) -> CallResult:
+        """``/pause``, answered when the pause is complete."""
+        return await self._call("/pause", MODES[mode], deadline=deadline)
+
+    async def resume(self, *, deadline: Deadline) -> CallResult:
+        """``/resume``. Refused here for an engine that sleeps: it would run without its memory, and
+        end with the first request.
+        """
+        paused, sleeping, samples = await asyncio.gather(
+            self._flag("/is_paused", deadline=deadline),
+            self._flag("/is_sleeping", deadline=deadline),
+            self._samples(deadline=deadline),
+        )
+        if _released(sleeping=sleeping, paused=paused, samples=samples):
+            return refused("the engine sleeps; it has to be woken first")
+        return await self._call("/resume", {}, deadline=deadline)
+
+    # --- Memory ----------------------------------------------------------------------------------
+
+    async def sleep(
+        self, tags: Sequence[str], *, mode: PauseMode, deadline: Deadline
+    ) -> CallResult:
+        """``/sleep`` for the weights (and with them the KV memory), else
+        ``/release_kv_cache_memory``; in both cases of an engine that is paused already.
+
+        vLLM's own pause within ``/sleep`` was seen to kill it with requests in flight
+        (vllm-project/vllm#45520), so the pause comes first and is waited for.
+        """
+        wanted = set(tags) & set(TAGS)
+        if not wanted:
+            return refused("no memory that vLLM can give up was named")
+        if await self._flag("/is_paused", deadline=deadline) is not True:
+            paused = await self.pause(mode, deadline=deadline)
+            if not paused.ok:
+                return refused(f"it cannot be paused before the sleep: {paused.detail}")
+        if "weights" in wanted:
+            query = {"level": str(SLEEP_LEVEL), "mode": MODES[mode]["mode"]}
+            result = await self._call("/sleep", query, deadline=deadline)
+        else:
+            result = await self._call("/release_kv_cache_memory", {}, deadline=deadline)
+        return await self._confirmed(result, asleep=True)
+
+    async def wake(self, tags: Sequence[str], *, deadline: Deadline) -> CallResult:
+        """``/wake_up`` with the tags; once everything is awake vLLM resumes by itself, even if it
+        was paused.
+
+        If any of the tags is awake vLLM wakes none of them, and answers 200 with the status
+        ``sleeping``. Then each is tried alone.
+        """
+        wanted = [tag for tag in TAGS if tag in tags]
+        if not wanted:
+            return refused("no memory that vLLM has was named")
+        result, status = await self._wake(wanted, deadline=deadline)
+        if result.ok and status == "sleeping" and len(wanted) > 1:
+            for tag in wanted:
+                result, status = await self._wake([tag], deadline=deadline)
+                if not result.ok:
+                    return result
+        if set(wanted) != set(TAGS):
+            # The rest may well be asleep: what this one has become cannot be asked.
+            return result
+        return await self._confirmed(result, asleep=False)
+
+    async def _wake(self, tags: Sequence[str], *, deadline: Deadline) -> tuple[CallResult, object]:
+        try:
+            reply = await self._client.post(
+                "/wake_up", query={"tags": list(tags)}, deadline=deadline
+            )
+        except NoAnswer as error:
+            return unanswered(error), None
+        return self._verdict(verdict(reply, what="/wake_up", keys=self._client.keys)), (
+            reply.fields().get("status")
+        )
+
+    async def _confirmed(self, result: CallResult, *, asleep: bool) -> CallResult:
+        """A 200 is not believed: an engine that dies of its sleep has answered 200 before
+        (vllm-project/vllm#45520).
+        """
+        if not result.ok:
+            return result
+        what = "sleep" if asleep else "wake"
+        deadline = Deadline.after(self._client.clock, AFTERWARDS)
+        try:
+            reply = await self._client.get("/is_sleeping", deadline=deadline)
+        except NoAnswer as error:
+            gone = f"the engine said that {what} succeeded, and does not answer since: {error}"
+            return unknown(gone, http=200) if error.sent else failed(gone, http=200)
+        if reply.fields().get("is_sleeping") is asleep:
+            return OK
+        return failed(
+            f"the engine said that {what} succeeded, and /is_sleeping says otherwise",
+            http=reply.status,
+        )
+
+    # --- Requests --------------------------------------------------------------------------------
+
+    async def abort(self, ids: Sequence[str] | None = None, *, deadline: Deadline) -> CallResult:
+        """``/abort_requests``. An empty list would end all, so it is not sent."""
+        if ids is not None and not ids:
+            return OK
+        body: dict[str, Any] = {} if ids is None else {"request_ids": list(ids)}
+        return await self._call("/abort_requests", {}, body=body, deadline=deadline)
+
+    async def _call(
+        self,
+        path: str,
+        query: dict[str, str],
+        *,
+        body: dict[str, Any] | None = None,
+        deadline: Deadline,
+    ) -> CallResult:
+        try:
+            reply = await self._client.post(path, query=query, body=body, deadline=deadline)
+        except NoAnswer as error:
+            return unanswered(error)
+        return self._verdict(verdict(reply, what=path, keys=self._client.keys))
+
+    @staticmethod
+    def _verdict(result: CallResult) -> CallResult:
+        return refused(NO_DEV_MODE, http=404) if result.http == 404 else result
+
+
+def _boot(samples: Samples) -> str | None:
+    started = samples.total("process_start_time_seconds")
+    return None if started is None else f"vllm-{started:.3f}"
+
+
+def _released(
+    *, sleeping: bool | None, paused: bool | None, samples: Samples
+) -> tuple[str, ...] | None:
+    """What is out of memory.
+
+    ``/is_sleeping`` is also true of an engine that is merely paused. The metric that tells them
+    apart is set after the sleep, by the process that was asked for it; in between, a paused engine
+    is taken for one that is awake.
+    """
+    if sleeping is None:
+        return None
+    if not sleeping:
+        return ()
+    if paused is False:
+        return ALL_TAGS
+    level = {
+        state: samples.total("vllm:engine_sleep_state", sleep_state=state)
+        for state in ("awake", "weights_offloaded", "discard_all")
+    }
+    if level["awake"]:
+        return ()
+    if level["weights_offloaded"] or level["discard_all"]:
+        return ALL_TAGS
+    return None
