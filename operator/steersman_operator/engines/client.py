@@ -11,6 +11,7 @@ that was meant for the one before.
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -291,6 +292,6 @@ def _reason(error: BaseException) -> str:
     """Why, without an address: the engine is named by whoever shows it."""
     if isinstance(error, aiohttp.ClientConnectorError):
         error = error.os_error
-    if isinstance(error, OSError) and error.strerror:
-        return re.sub(r"\s*\[.*", "", error.strerror).lower()[:80]
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
     return re.sub(r"\s+", " ", str(error)).strip().lower()[:80] or type(error).__name__

@@ -109,9 +109,8 @@ async def _older(client: EngineClient, *, deadline: Deadline) -> int | None:
 
 def _sum(counts: list[Any]) -> int | None:
     """``None`` if there are none, or if one is no number."""
-    if not counts or not all(isinstance(count, int) for count in counts):
-        return None
-    return sum(counts)
+    numbers = [count for count in counts if isinstance(count, int)]
+    return sum(numbers) if numbers and len(numbers) == len(counts) else None
 
 
 def _moment(value: object) -> float | None:
