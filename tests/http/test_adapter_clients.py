@@ -8,6 +8,7 @@ import pytest
 from steersman.settings import HoldSettings, PoolSettings, Timeouts
 from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import Outcome, Serve
+from steersman_proxy.http.client_connection import WRITE_LIMIT
 from steersman_proxy.own.answer import OwnAnswer, json_answer
 from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
@@ -211,6 +212,38 @@ async def test_a_slow_client_is_not_cut_off() -> None:
             while got < size:
                 got += len(await loop.sock_recv(sock, 2**20))
             assert got == size
+
+
+async def test_a_client_is_not_cut_off_because_the_kernel_made_room() -> None:
+    """The kernel grows the socket's buffer, and takes over ours, while the client takes nothing."""
+    size = WRITE_LIMIT + 2**14
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % size
+    loop = asyncio.get_running_loop()
+    async with (
+        fake_engine(always(answer + bytes(size))) as engine,
+        adapter_rig(engine.url) as rig,
+    ):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
+            sock.setblocking(False)
+            await loop.sock_connect(sock, ("127.0.0.1", rig.port))
+            await until(lambda: rig.adapter._server.connections)
+            (connection,) = rig.adapter._server.connections
+            assert connection.transport is not None
+            served = connection.transport.get_extra_info("socket")
+            served.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**12)
+            await loop.sock_sendall(sock, post())
+            await until(lambda: connection.writing_paused)
+            served.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**21)
+            await until(lambda: not connection.writing_paused or rig.recorder.records)
+            got = await loop.sock_recv(sock, 2**12)
+            size += got.index(b"\r\n\r\n") + 4
+            taken = len(got)
+            while taken < size and (got := await loop.sock_recv(sock, 2**20)):
+                taken += len(got)
+            assert taken == size
+            await until(lambda: rig.recorder.records)
+        assert rig.recorder.records[0].outcome is Outcome.OK
 
 
 async def test_the_kernel_gives_up_a_client_that_takes_nothing_after_the_end() -> None:

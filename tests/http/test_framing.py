@@ -100,6 +100,21 @@ def test_bytes_after_the_end_are_surplus_however_they_come() -> None:
         assert framed.surplus
 
 
+@pytest.mark.parametrize("end", range(1, 45))
+def test_a_second_answer_leaves_nothing_in_the_first_one(end: int) -> None:
+    """An engine out of step; both answers may come in one read, before anybody looks."""
+    second = b"HTTP/1.1 404 Other\r\nX-Other: 1\r\nContent-Length: 5\r\n\r\nother"
+    framed = framing()
+    framed.feed(
+        memoryview(b"HTTP/1.1 200 Fine\r\nX-A: 1\r\nContent-Length: 2\r\n\r\nok" + second[:end])
+    )
+    assert framed.complete
+    assert (framed.status, framed.reason) == (200, b"Fine")
+    assert framed.headers == [(b"X-A", b"1"), (b"Content-Length", b"2")]
+    assert framed.take() == b"ok"
+    assert framed.surplus
+
+
 # --- Requests --------------------------------------------------------------------------------------
 
 

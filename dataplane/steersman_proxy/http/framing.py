@@ -123,12 +123,15 @@ class AnswerFraming:
 
     def on_message_begin(self) -> None:
         if self.complete:
+            # The answer may not have been passed on yet; it keeps the head that it came with.
             self.surplus = True
+            return
         self.reason = b""
         self.headers = []
 
     def on_status(self, status: bytes) -> None:
-        self.reason += status
+        if not self.head_done:
+            self.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # After the head these are trailers, which end with the framing that carried them.
