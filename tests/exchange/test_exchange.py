@@ -7,6 +7,7 @@ import pytest
 
 from steersman.engine import Trust
 from steersman.settings import HoldSettings, PoolSettings
+from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import (
     Collect,
     Cut,
@@ -21,7 +22,7 @@ from steersman_proxy.exchange.messages import (
     Serve,
     StartAnswer,
 )
-from tests.exchange.support import World, error_of, header, row
+from tests.exchange.support import World, error_of, header, row, table
 
 JSON = [(b"Content-Type", b"application/json")]
 SSE = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -174,6 +175,30 @@ def test_a_stream_starts_at_once_and_a_change_corrects_the_table() -> None:
     assert world.engine("e0").version == "8"
     assert world.fleet.pool("p").fleet_max == "7"  # type: ignore[union-attr]
     assert world.recorder.records[0].weight_version == "8"
+
+
+def test_each_change_within_streams_corrects_the_table() -> None:
+    """Two long streams see the same refits; the table that moved on by itself is left alone."""
+    world = World(row("e0", "7"))
+    streams = [world.exchange() for _ in range(2)]
+    for exchange in streams:
+        exchange.start()
+        exchange.body([b"{}"])
+        exchange.answer_head(200, SSE)
+    first, second = streams
+
+    def versions_after(exchange: Exchange, version: str) -> str | None:
+        exchange.answer_data(b"data: " + answer(version) + b"\n\n")
+        return world.engine("e0").version
+
+    assert versions_after(first, "8") == "8"
+    assert versions_after(first, "9") == "9"
+    assert versions_after(second, "8") == "9"
+    assert versions_after(second, "9") == "9"
+    assert versions_after(second, "10") == "10"
+    assert versions_after(first, "10") == "10"
+    world.fleet.apply(table(row("e0", "12"), seq=2))
+    assert versions_after(first, "11") == "12"
 
 
 def test_a_stream_that_may_be_narrated_loses_its_length() -> None:

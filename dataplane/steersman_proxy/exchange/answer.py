@@ -48,6 +48,8 @@ class Answer:
         self._stamper = Stamper(
             url=selected.engine.url, version=selected.version if self._rl else None, order=order
         )
+        self._table_said = selected.version
+        """The version of the table that this answer's reports correct; see :meth:`_observe`."""
         self.streaming = False
         self.size = 0
 
@@ -136,7 +138,10 @@ class Answer:
         return HeadEdit(remove=remove, add=add)
 
     def _observe(self, report: Report) -> None:
-        """Let the engine's own report correct the table, unless the table has moved on meanwhile."""
+        """Let the engine's own report correct the table, unless the table has moved on meanwhile.
+
+        What this answer said before is no moving on: a long stream may see several refits.
+        """
         engine = self._selected.engine
         if not self._rl or not report.versions:
             return
@@ -144,5 +149,9 @@ class Answer:
             # It named a version before, so it has started anew and its weights have no name. (An
             # engine that never names one is only known by the table, which then counts.)
             self._stamper.disown()
-        if engine.version == self._selected.version:
+        if engine.version == self._table_said:
             self._context.fleet.observe(engine, report.current, seen_default=report.unversioned)
+            self._table_said = engine.version
+        elif engine.version == report.current:
+            # Another answer, or the table's writer, said the same before.
+            self._table_said = engine.version
