@@ -57,7 +57,8 @@ def pages() -> Mapping[str, str]:
     """The page."""
     text = (
         f"{INTRODUCTION}\n## Passed on to one engine\n\n{_table(Kind.DATA)}\n\n"
-        f"## Answered by the proxy\n\nSome ask one or all engines of a pool first.\n\n"
+        f"## Answered by the proxy\n\nSome ask one or all engines of a pool first. Their bodies may have "
+        f"up to 1 MiB.\n\n"
         f"{_table(Kind.OWN)}\n{KEY_NOTE}"
     )
     return {"routes.md": text}

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from steersman_proxy.exchange.admission import OWN_BODY_LIMIT
 from steersman_proxy.exchange.messages import ReadBody, Respond
 from tests.exchange.support import World, error_of, header, row
 
@@ -112,6 +113,28 @@ def test_a_declared_size_over_the_limit_is_refused_before_the_upload() -> None:
     assert error_of(respond) == (413, "body_too_large")
     assert isinstance(respond, Respond)
     assert respond.close
+
+
+@pytest.mark.parametrize("path", ["/health", "/abort_request"])
+def test_a_route_of_our_own_takes_no_large_body(path: str) -> None:
+    """Probes carry no key, so that anybody could fill the memory with theirs."""
+    method = "POST" if path == "/abort_request" else "GET"
+    read = world().exchange(path, method).start()
+    declared = world().exchange(path, method, content_length=str(OWN_BODY_LIMIT + 1)).start()
+
+    assert read == ReadBody(OWN_BODY_LIMIT)
+    assert error_of(declared) == (413, "body_too_large")
+    assert world(max_body_bytes=10).exchange(path, method).start() == ReadBody(10)
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "identity"])
+def test_a_body_in_another_transfer_coding_is_refused(coding: str) -> None:
+    respond = world().exchange(transfer_encoding=coding).start()
+
+    assert error_of(respond) == (400, "invalid_request")
+    assert isinstance(respond, Respond)
+    assert respond.close
+    assert isinstance(world().exchange(transfer_encoding="Chunked").start(), ReadBody)
 
 
 def test_rl_off_ignores_the_policy_header() -> None:

@@ -19,6 +19,10 @@ from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.messages import Header, RequestHead
 from steersman_proxy.exchange.routes import UNKNOWN, Kind, Route, find_route
 
+OWN_BODY_LIMIT = 1024**2
+"""Bytes of the body of a route of our own. The largest lists thousands of requests to abort; the
+probes take none at all, but open to strangers as they are, must not make us keep one."""
+
 
 class Admission(msgspec.Struct, frozen=True):
     """What was found. With an ``error`` the request goes no further."""
@@ -28,6 +32,8 @@ class Admission(msgspec.Struct, frozen=True):
     """Headers that carried a key of ours; they are not passed on."""
     policy: VersionPolicy | None = None
     """The version policy of the header; ``None`` leaves it to the pool."""
+    body_limit: int = 0
+    """Bytes that the body may have."""
     error: RequestError | None = None
     headers: tuple[Header, ...] = ()
     """Headers that go with the error."""
@@ -50,14 +56,17 @@ def admit(context: Context, head: RequestHead) -> Admission:
         return Admission(route, error=error, headers=((b"allow", allow.encode()),))
     if context.draining and route.kind is Kind.DATA:
         return Admission(route, error=Draining("the proxy is shutting down"), close=True)
-    error = oversize(head, limit=context.settings.max_body_bytes)
+    limit = context.settings.max_body_bytes
+    if route.kind is Kind.OWN:
+        limit = min(limit, OWN_BODY_LIMIT)
+    error = oversize(head, limit=limit) or _recoded(head)
     if error is not None:
         return Admission(route, error=error, close=True)
     try:
         policy = _policy(head) if context.settings.rl_enabled else None
     except (InvalidVersionPolicy, InvalidRequest) as invalid:
         return Admission(route, error=invalid)
-    return Admission(route, consumed, policy)
+    return Admission(route, consumed, policy, limit)
 
 
 def oversize(head: RequestHead, *, limit: int) -> BodyTooLarge | None:
@@ -66,6 +75,17 @@ def oversize(head: RequestHead, *, limit: int) -> BodyTooLarge | None:
     if length is None or not length.isdecimal() or int(length[:20]) <= limit:
         return None
     return BodyTooLarge(f"the body of {length[:20]} bytes is over the limit of {limit} bytes")
+
+
+def _recoded(head: RequestHead) -> InvalidRequest | None:
+    """The error of a body in another transfer coding than chunked.
+
+    The header ends here, so that the engine would take the coded bytes for the body.
+    """
+    coding = head.first(b"transfer-encoding")
+    if coding is None or coding.strip().lower() == "chunked":
+        return None
+    return InvalidRequest("the body has a transfer coding other than chunked")
 
 
 def _policy(head: RequestHead) -> VersionPolicy | None:

@@ -117,11 +117,11 @@ class Exchange:
         if admission.error is not None:
             return self._reject(admission.error, *admission.headers, close=admission.close)
         self.phase = Phase.BODY
-        return ReadBody(self._context.settings.max_body_bytes)
+        return ReadBody(admission.body_limit)
 
     def body_too_large(self) -> Respond:
         """More than the limit has come; the rest is not read."""
-        limit = self._context.settings.max_body_bytes
+        limit = self._admission.body_limit
         error = BodyTooLarge(f"the body is over the limit of {limit} bytes")
         return self._reject(error, close=True)
 
