@@ -1,6 +1,7 @@
 """Keys, information and load of the SGLang engine."""
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -95,6 +96,25 @@ async def test_server_info_describes_the_launch() -> None:
             None,
         )
         assert len(info["internal_states"]) == 2
+
+
+async def test_the_times_of_the_start_tell_one_start_from_another() -> None:
+    async with serving(sglang(seed=7)) as client:
+        first = (await client.get("/server_info")).json
+        assert first["startup_time"]["scheduler_e2e"] > 0
+        assert first["startup_time"] == first["internal_states"][0]["startup_time"]
+        assert (await client.get("/server_info")).json["startup_time"] == first["startup_time"]
+        await client.engine.restart()
+        second = (await client.get("/server_info")).json
+        assert second["startup_time"] != first["startup_time"]
+
+
+async def test_loads_are_dated_as_the_engine_dates_them() -> None:
+    async with serving(sglang()) as client:
+        reply = (await client.get("/v1/loads")).json
+        now = datetime.fromisoformat(reply["timestamp"])
+        assert now.tzinfo is not None
+        assert abs(now.timestamp() - reply["loads"][0]["timestamp"]) < 60
 
 
 async def test_models_by_name() -> None:

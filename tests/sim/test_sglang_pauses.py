@@ -70,6 +70,26 @@ async def test_pause_abort_answers_only_when_nobody_is_left() -> None:
         assert (await pausing).json["status"] == "ok"
 
 
+async def test_an_abort_of_what_is_frozen_in_place_never_ends_and_blocks_every_resume() -> None:
+    async with serving(sglang(manual=True)) as client:
+        task = client.soon("/generate", generate_body(tokens=100))
+        await running(client)
+        await pause(client, "in_place")
+        await frozen(client)
+        pausing = asyncio.create_task(pause(client, "abort"))
+        sequence = client.engine.core.ranks[0].scheduler.decoding[0]
+        await client.engine.until(lambda: sequence.abort_message is not None)
+        resuming = asyncio.create_task(resume(client))
+        entries = client.engine.journal.of
+        await client.engine.until(lambda: len(entries("/continue_generation")) == 1)
+        assert not pausing.done()
+        assert not resuming.done()
+        assert sglang_core(client).gate.condition.locked()
+        task.cancel()  # only the client's leaving lets it end
+        assert (await pausing).status == 200
+        await resuming
+
+
 async def test_an_aborted_request_in_the_queue_says_so() -> None:
     async with serving(sglang(manual=True, max_running=1)) as client:
         first = client.soon("/generate", generate_body(tokens=3))

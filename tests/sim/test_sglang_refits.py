@@ -77,6 +77,25 @@ async def test_wake_wrong_tag_kills_the_engine(
         assert "tag" in await client.engine.wait_dead()
 
 
+@pytest.mark.parametrize("again", [["weights"], ["kv_cache", "weights"], None])
+async def test_releasing_what_is_released_kills_the_engine(again: list[str] | None) -> None:
+    async with serving(sglang()) as client:
+        await pause(client, "retract")
+        first = await client.post("/release_memory_occupation", {"tags": ["weights"]})
+        assert first.status == 200
+        with pytest.raises(CONNECTION_LOST):
+            await client.post("/release_memory_occupation", {"tags": again})
+        assert "released already" in await client.engine.wait_dead()
+
+
+async def test_another_tag_can_be_released_later() -> None:
+    async with serving(sglang()) as client:
+        for tag in ("weights", "kv_cache"):
+            reply = await client.post("/release_memory_occupation", {"tags": [tag]})
+            assert reply.status == 200
+        assert sglang_core(client).released == {"weights", "kv_cache"}
+
+
 async def test_tags_come_back_one_by_one() -> None:
     async with serving(sglang()) as client:
         assert (await client.get("/release_memory_occupation", data=b"{}")).status == 200

@@ -8,6 +8,7 @@ import pytest
 from steersman_sim.engine import TimeModel
 from tests.sim.support import (
     CONNECTION_LOST,
+    Client,
     chat_body,
     running,
     serving,
@@ -172,6 +173,76 @@ async def test_partial_wake_stays_paused_and_the_last_tag_resumes_by_itself() ->
         assert (await client.post("/wake_up?tags=kv_cache")).json["status"] == "awake"
         assert not await flag(client, "/is_paused")
         assert (await task).status == 200
+
+
+async def test_one_tag_that_is_awake_keeps_the_others_asleep() -> None:
+    async with serving(vllm()) as client:
+        await client.post("/pause")
+        await client.post("/release_kv_cache_memory")
+        reply = await client.post("/wake_up?tags=weights&tags=kv_cache")
+        assert (reply.status, reply.json["status"]) == (200, "sleeping")
+        assert vllm_core(client).asleep == {"kv_cache"}
+        assert (await client.post("/wake_up")).json["status"] == "awake"
+
+
+async def test_sleeping_twice_changes_nothing_more() -> None:
+    async with serving(vllm()) as client:
+        await client.post("/sleep?level=1")
+        assert (await client.post("/sleep?level=2")).status == 200
+        await client.post("/wake_up")
+        await client.post(GENERATE, tokens_body([1], request_id="kept"))
+        (span,) = client.engine.journal.generation("kept").truth
+        assert span.version == "default"
+
+
+async def _sleep_state(client: Client) -> dict[str, float]:
+    lines = (await client.get("/metrics")).text.splitlines()
+    found = {}
+    for line in lines:
+        if line.startswith("vllm:engine_sleep_state"):
+            found[line.partition('sleep_state="')[2].partition('"')[0]] = float(line.split()[-1])
+    return found
+
+
+async def test_the_metric_tells_sleep_from_a_mere_pause() -> None:
+    awake = {"awake": 1.0, "weights_offloaded": 0.0, "discard_all": 0.0}
+    async with serving(vllm()) as client:
+        await client.post("/pause?mode=keep")
+        assert await flag(client, "/is_sleeping")
+        assert await _sleep_state(client) == awake
+        for level, state in [(1, "weights_offloaded"), (2, "discard_all")]:
+            await client.post(f"/sleep?level={level}")
+            shown = await _sleep_state(client)
+            assert {name for name, value in shown.items() if value} == {state}
+            await client.post("/wake_up?tags=weights")
+            assert await _sleep_state(client) == shown, "until everything is awake"
+            await client.post("/wake_up?tags=kv_cache")
+            assert await _sleep_state(client) == awake
+
+
+async def test_the_metric_of_a_mere_pause_through_sleep_outlives_the_resume() -> None:
+    async with serving(vllm()) as client:
+        await client.post("/sleep?level=0")
+        await client.post("/resume")
+        assert not any((await _sleep_state(client)).values())
+
+
+async def test_the_metrics_say_when_the_process_was_started() -> None:
+    async with serving(vllm()) as client:
+        began = client.engine.core.started
+        assert f"process_start_time_seconds {began!r}" in (await client.get("/metrics")).text
+
+
+async def test_an_abort_is_seen_in_the_metrics_of_a_paused_engine() -> None:
+    async with serving(vllm(manual=True)) as client:
+        task = client.soon(GENERATE, tokens_body([1], tokens=50))
+        await running(client)
+        assert "vllm:num_requests_running" in (await client.get("/metrics")).text
+        await client.post("/pause?mode=keep&clear_cache=false")
+        assert client.engine.core.ranks[0].load.num_running_reqs == 1
+        await client.post("/abort_requests", {"request_ids": []})
+        assert client.engine.core.ranks[0].load.num_running_reqs == 0, "an empty list means all"
+        assert (await task).json["choices"][0]["finish_reason"] == "abort"
 
 
 async def test_wake_resumes_even_what_somebody_had_paused() -> None:

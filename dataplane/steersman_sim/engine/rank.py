@@ -89,6 +89,9 @@ class Rank:
     def abort(self, matches: Callable[[Sequence], bool], *, message: str = "Aborted") -> int:
         """Abort what matches; returns how many sequences that were."""
         count = self.scheduler.abort(matches, message=message)
+        if count and self._config.runtime is Runtime.VLLM:
+            # vLLM 0.32 takes one empty step to tell its workers, also while it is paused.
+            self.publish_load()
         self._changed()
         return count
 

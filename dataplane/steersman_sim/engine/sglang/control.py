@@ -158,13 +158,18 @@ async def flush_cache(call: Call) -> web.Response:
 
 
 async def release_memory_occupation(call: Call) -> web.Response:
-    """``/release_memory_occupation``. An engine that is not idle dies of it."""
+    """``/release_memory_occupation``. An engine that is not idle dies of it, and one of which a tag
+    is released already too: its memory saver ends the process when it is told to pause an allocation
+    that is not active.
+    """
     core = core_of(call)
     tags = set(call.json(_Memory).tags or MEMORY_TAGS)
 
     async def release(rank: Rank) -> None:
         if not rank.scheduler.idle():
             await core.die("release_memory_occupation on an engine that is not idle")
+        if tags & core.released:
+            await core.die("release_memory_occupation of a tag that is released already")
         await core.pace.sleep(core.config.timings.release_s)
         if "kv_cache" in tags:
             rank.scheduler.flush()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -86,6 +87,7 @@ async def server_info(call: Call) -> web.Response:
             "weight_version": rank.weights.label,
             "world_size": core.config.tp_size * core.config.dp_size,
             "effective_max_running_requests_per_dp": core.config.max_running,
+            "startup_time": core.startup_time,
             "last_gen_throughput": rank.load.gen_throughput,
             "memory_usage": {"weight": 16.0, "kvcache": 38.4, "token_capacity": capacity},
             "avg_spec_accept_length": None,
@@ -101,7 +103,7 @@ async def server_info(call: Call) -> web.Response:
             "status": "ready",
             "max_total_num_tokens": core.ranks[0].scheduler.capacity,
             "max_req_input_len": core.config.context_length - 6,
-            "startup_time": core.started,
+            "startup_time": core.startup_time,
             "hicache_object_layout": None,
             "internal_states": states,
             "version": VERSION,
@@ -130,7 +132,7 @@ async def loads(call: Call) -> web.Response:
         case "json":
             return json_reply(
                 {
-                    "timestamp": time.time(),
+                    "timestamp": datetime.now(UTC).isoformat(),
                     "version": VERSION,
                     "accelerator": "sim",
                     "num_accelerators": core.config.tp_size * core.config.dp_size,

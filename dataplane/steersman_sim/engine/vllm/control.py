@@ -106,7 +106,7 @@ async def is_paused(call: Call) -> web.Response:
 
 async def sleep(call: Call) -> web.Response:
     """``/sleep?level=&mode=``: pauses first, then frees. Level 0 is a pause and nothing more; level
-    1 moves the weights away, level 2 drops them.
+    1 moves the weights away, level 2 drops them. An engine whose weights are away stays as it is.
     """
     core = core_of(call)
     mode = call.query("mode", "abort")
@@ -115,7 +115,8 @@ async def sleep(call: Call) -> web.Response:
         return string_error("level must be 0, 1 or 2 and mode abort, wait or keep", status=400)
     level = int(level_text)
     await pause_ranks(core, mode=mode, clear_cache=level > 0)
-    if level > 0:
+    core.sleep_level = level
+    if level > 0 and "weights" not in core.asleep:
 
         async def free(rank: Rank) -> None:
             await core.pace.sleep(core.config.timings.release_s)
@@ -141,17 +142,22 @@ async def release_kv_cache_memory(call: Call) -> web.Response:
 
     await core.on_all_ranks(free)
     core.asleep.add("kv_cache")
+    core.sleep_level = 0
     core.watch.notify()
     return json_reply({"status": "kv_cache_released"})
 
 
 async def wake_up(call: Call) -> web.Response:
-    """``/wake_up?tags=&tags=``. Tags that are unknown or awake are ignored. An engine that is awake
-    afterwards resumes its scheduler, even if somebody had paused it.
+    """``/wake_up?tags=&tags=``. If one of the tags is unknown or awake, nothing is woken, and the
+    answer is 200. An engine that is awake afterwards resumes its scheduler, even if somebody had
+    paused it.
     """
     core = core_of(call)
     tags = call.request.query.getall("tags", [])
-    waking = (set(tags) if tags else set(_MEMORY)) & core.asleep
+    memory = set(tags) - {"scheduling"}
+    waking = set(core.asleep)
+    if tags:
+        waking = memory if memory <= core.asleep else set()
 
     async def restore(_: Rank) -> None:
         await core.pace.sleep(core.config.timings.resume_s)
@@ -161,6 +167,7 @@ async def wake_up(call: Call) -> web.Response:
     core.asleep -= waking
     if not core.asleep:
         await core.set_hold(Hold.NOTHING)
+        core.sleep_level = None
     core.watch.notify()
     sleeping = bool(core.asleep) or core.paused()
     return json_reply({"status": "sleeping" if sleeping else "awake", "tags": tags or None})
@@ -227,14 +234,16 @@ def _abort(core: VllmCore, ids: list[str]) -> int:
 
 
 async def abort_requests(call: Call) -> web.Response:
-    """``/abort_requests``: a JSON body is required; without ids it aborts everything."""
+    """``/abort_requests``: a JSON body is required; without ids, or with an empty list of them, it
+    aborts everything.
+    """
     core = core_of(call)
     try:
         body = msgspec.json.decode(call.body, type=dict[str, Any])
         ids = _ids(body)
     except (ValueError, msgspec.MsgspecError) as error:
         return json_reply({"detail": str(error)}, status=400)
-    count = core.abort(lambda _: True) if ids is None else _abort(core, ids)
+    count = _abort(core, ids) if ids else core.abort(lambda _: True)
     return json_reply({"status": "aborted", "aborted": count})
 
 

@@ -31,6 +31,9 @@ class VllmCore(EngineCore):
         super().__init__(config, **rest)
         self.asleep: set[str] = set()
         """What is out of memory now: ``weights``, ``kv_cache``."""
+        self.sleep_level: int | None = None
+        """What the metric of the sleep state shows: the level of the last sleep (0 also after
+        ``/release_kv_cache_memory``) until everything is awake; a ``/resume`` does not change it."""
         self.pausing = 0
         """Pauses that were asked for and are not complete."""
         self.transfer_ready = config.weight_transfer == "ipc"

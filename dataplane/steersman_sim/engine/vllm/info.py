@@ -95,7 +95,13 @@ def _card(call: Call) -> dict[str, Any]:
 async def metrics(call: Call) -> web.Response:
     """``/metrics``: gauges as of the last output, frozen while the scheduler is fully paused."""
     core = core_of(call)
-    lines: list[str] = []
+    lines = [f"process_start_time_seconds {core.started!r}"]
+    level = core.sleep_level
+    sleep_state = {
+        "awake": level is None,
+        "weights_offloaded": level == 1,
+        "discard_all": level == 2,
+    }
     for rank in core.ranks:
         gauges = rank.current_load()
         scheduler = rank.scheduler
@@ -111,6 +117,11 @@ async def metrics(call: Call) -> web.Response:
             "prefix_cache_hits_total": scheduler.cached_tokens,
         }
         lines += [f"vllm:{name}{labels} {value}" for name, value in values.items()]
+        lines += [
+            f'vllm:engine_sleep_state{{engine="{rank.number}",model_name="{core.model}",'
+            f'sleep_state="{state}"}} {float(shown)}'
+            for state, shown in sleep_state.items()
+        ]
         blocks = scheduler.pool.blocks
         size = core.config.block_size
         lines.append(
