@@ -67,7 +67,6 @@ class ProxyApp:
 
     def __init__(self, settings: ProxySettings) -> None:
         self.settings = settings
-        self._draining = False
         self._stack = contextlib.AsyncExitStack()
         self._clock = clock = MonotonicClock()
         self.logs = Logs(settings)
@@ -184,7 +183,7 @@ class ProxyApp:
         )
         prober.start()
         stack.push_async_callback(prober.close)
-        own = OwnRoutes(self.fleet, asker=asker, draining=lambda: self._draining)
+        own = OwnRoutes(self.fleet, asker=asker, draining=lambda: self.context.leaving)
         self._adapter = AiohttpAdapter(self.context, upstream=upstream, hold=self.hold, own=own)
         status = StatusPage(self.fleet, hold=self.hold, health=self.health, clock=self._clock)
         await self._start_admin(stack, status)
@@ -195,7 +194,7 @@ class ProxyApp:
             self.fleet,
             metrics=self.metrics,
             status=status,
-            draining=lambda: self._draining,
+            draining=lambda: self.context.leaving,
             table=self._table_status if self.watcher is not None else None,
         )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -233,7 +232,7 @@ class ProxyApp:
         Takes at most ``grace`` seconds; what still runs then is for :meth:`stop` to cut.
         """
         deadline = self._clock.now() + self.settings.grace
-        self._draining = True
+        self.context.leaving = True
         _log.info("draining: not ready, still accepting for %.1f s", self.settings.drain)
         await asyncio.sleep(self.settings.drain)
         self.context.draining = True

@@ -47,6 +47,8 @@ async def test_sigterm_drains(tmp_path: Path, stepped: SimEngine, number: signal
     async with proxy(tmp_path, file.path, config=config) as served:
         async with open_stream(served, stepped) as answer:
             assert await served.status("/readyz") == 200
+            async with served.client.get(f"{served.url}/liveness") as probe:
+                assert "connection" not in probe.headers
 
             served.process.signal(number)
             await served.not_ready()
@@ -54,6 +56,8 @@ async def test_sigterm_drains(tmp_path: Path, stepped: SimEngine, number: signal
             # Load balancers need a moment to notice: what they send meanwhile is served.
             async with served.client.get(f"{served.url}/liveness") as probe:
                 assert probe.status == 200
+                # The next request comes by another connection, hence to another proxy.
+                assert probe.headers["connection"] == "close"
             async with served.client.get(f"{served.url}/readiness") as probe:
                 assert (probe.status, probe.headers["x-smg-error-code"]) == (503, "draining")
             assert await served.status("/livez") == 200

@@ -31,5 +31,12 @@ class Context:
         self.new_request_id = new_request_id
         self.keys = KeyRing(api_keys=settings.api_keys, admin_key=settings.admin_key)
         self.cors = Cors(settings.allowed_origins)
+        self.leaving = False
+        """Set when a shutdown begins. Requests are served as before, but each answer closes its
+        connection, so that by the end clients have moved to other proxies by themselves."""
         self.draining = False
         """Set at the very end of a shutdown, when new requests are turned away."""
+
+    def ends_connections(self) -> bool:
+        """Whether a connection is not to be used again after the answer that begins now."""
+        return self.leaving or self.draining

@@ -118,7 +118,7 @@ class AiohttpAdapter:
                 self._idle.set()
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
-        client = ClientAnswer(request, draining=lambda: self._context.draining)
+        client = ClientAnswer(request, draining=self._context.ends_connections)
         head = RequestHead(request.method, _target(request), list(request.raw_headers))
         exchange = Exchange(self._context, head)
         drive = Drive(self._means, request=request, client=client, head=head, exchange=exchange)
