@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from steersman.engine import Role
 from steersman.errors import NoAvailableEngine, UpstreamError
 from steersman.policy import AnyVersion
@@ -62,8 +64,31 @@ async def _ask(asker: EngineAsker, engine: Engine, *, path: str, query: str) -> 
     if answer.status in (404, 405):
         other = _OTHER_SPELLING[path]
         second = await asker.ask(engine, target=other + query, timeout=TIMEOUT)
-        return answer if second.status in (404, 405) else second
+        if second.status not in (404, 405):
+            return second
+        if path.endswith("model_info"):
+            return await _from_models(asker, engine, otherwise=answer)
     return answer
+
+
+async def _from_models(
+    asker: EngineAsker, engine: Engine, *, otherwise: EngineAnswer
+) -> EngineAnswer:
+    """The same, made of ``/v1/models``: vLLM has no ``/model_info``, and trainers read it."""
+    models = await asker.ask(engine, target="/v1/models", timeout=TIMEOUT)
+    content = models.json()
+    entries = content.get("data") if models.ok and isinstance(content, dict) else None
+    first = entries[0] if isinstance(entries, list) and entries else None
+    if not isinstance(first, dict):
+        return otherwise
+    info = {
+        "model_path": first.get("root") or first.get("id"),
+        "served_model_name": first.get("id"),
+        "max_model_len": first.get("max_model_len"),
+        "is_generation": True,
+        "weight_version": engine.version,
+    }
+    return EngineAnswer(200, msgspec.json.encode(info), "application/json")
 
 
 def _pass_on(answer: EngineAnswer, *, engine: Engine, pool: PoolView, key: str | None) -> OwnAnswer:
