@@ -232,14 +232,17 @@ class VllmDialect:
         deadline = Deadline.after(self._client.clock, AFTERWARDS)
         try:
             reply = await self._client.get("/is_sleeping", deadline=deadline)
+            metrics = await self._client.get("/metrics", deadline=deadline)
         except NoAnswer as error:
             gone = f"the engine said that {what} succeeded, and does not answer since: {error}"
             return unknown(gone, http=200) if error.sent else failed(gone, http=200)
-        if reply.fields().get("is_sleeping") is asleep:
+        sleeping = reply.fields().get("is_sleeping")
+        samples = parse(metrics.text if metrics.ok else "")
+        released = _released(sleeping=sleeping is True, paused=True, samples=samples)
+        if sleeping is asleep and not (asleep and released == ()):
             return OK
         return failed(
-            f"the engine said that {what} succeeded, and /is_sleeping says otherwise",
-            http=reply.status,
+            f"the engine said that {what} succeeded, and now says otherwise", http=reply.status
         )
 
     # --- Requests --------------------------------------------------------------------------------

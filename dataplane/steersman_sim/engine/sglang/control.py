@@ -66,12 +66,14 @@ async def pause_generation(call: Call) -> web.Response:
 
 
 async def _poll(core: SglangCore) -> None:
-    """One interval of the abort loop; in instant time, until there is nothing left to abort."""
+    """One interval of the abort loop; in instant time, until there is something else to abort."""
     interval = core.config.timings.abort_poll_s
     if core.pace.wall(interval):
         await core.pace.sleep(interval)
     else:
-        await core.watch.until(lambda: not core.gate.lock.locked)
+        await core.watch.until(
+            lambda: not core.gate.lock.locked or any(rank.scheduler.waiting for rank in core.ranks)
+        )
 
 
 async def continue_generation(call: Call) -> web.Response:
