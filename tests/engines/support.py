@@ -69,9 +69,7 @@ class Steered(Client):
         return await self.do(CallKind.WAKE, **options)
 
     async def look(self) -> Observation:
-        return await self.engines.look(
-            Look(engine="e", url=self.engine.url, runtime=self.declared)
-        )
+        return await self.engines.look(Look(engine="e", url=self.engine.url, runtime=self.declared))
 
     async def load(self) -> int | None:
         return await self.engines.ask_load(

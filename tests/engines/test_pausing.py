@@ -54,9 +54,7 @@ async def test_abort_ends_requests_with_what_they_have(runtime: Runtime) -> None
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("mode", "retractions"), [(PauseMode.KEEP, 0), (PauseMode.RECOMPUTE, 1)]
-)
+@pytest.mark.parametrize(("mode", "retractions"), [(PauseMode.KEEP, 0), (PauseMode.RECOMPUTE, 1)])
 async def test_keep_and_recompute_let_requests_end_after_the_resume(
     runtime: Runtime, mode: PauseMode, retractions: int
 ) -> None:

@@ -215,7 +215,7 @@ class EngineClient:
             raise self._no_answer(f"no answer to {path} within {seconds:.3g} s", attempt) from None
         except _OtherConnection:
             raise self._no_answer(f"the connection was lost before {path}", attempt) from None
-        except aiohttp.InvalidURL:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             raise self._no_answer("the URL is not an HTTP one", attempt, garbled=True) from None
         except aiohttp.ClientResponseError:
             what = f"the answer to {path} is not HTTP/1.1"

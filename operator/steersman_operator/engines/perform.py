@@ -96,9 +96,10 @@ class Engines:
         if dialect is None:
             return Observation(reachable=False, detail=why)
         seen = await dialect.observe(deadline=deadline)
-        if not seen.reachable or seen.boot_id != managed.boot_id:
+        boot = seen.boot_id or managed.boot_id
+        if not seen.reachable or managed.boot_id not in (None, boot):
             managed.identity = None
-        managed.boot_id = seen.boot_id
+        managed.boot_id = boot
         return seen
 
     async def ask_load(self, command: AskLoad) -> int | None:
