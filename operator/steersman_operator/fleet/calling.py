@@ -19,8 +19,8 @@ from steersman_operator.fleet.readiness import may_disturb
 from steersman_operator.fleet.records import refused, write_intent
 from steersman_operator.fleet.state import EngineState, Phase
 
-BLIND_TRIES = 3
-"""How often a pause is tried on an engine that neither answers it nor shows whether it is paused."""
+TRIES = 3
+"""How often a call that is found to have had no effect is made again before its goal is given up."""
 
 
 def claim(draft: Draft, engine: EngineState) -> None:
@@ -180,8 +180,9 @@ def verify(draft: Draft, engine: EngineState) -> None:
             f"whether the {what} was carried out is unknown, and this engine cannot be asked; "
             "it stays closed until it is restarted",
         )
-    elif facts.paused is None and operation.tries < BLIND_TRIES:
-        # Both may be done twice: pausing a paused engine changes nothing.
+    elif operation.tries < TRIES:
+        # It had no effect, and cannot have one any more; or it was a pause or a resume of which
+        # nothing is to be seen, and those may be done twice.
         drain_again(draft, engine, **later(draft, operation))
     else:
         not_done(draft, engine, f"the engine did not {what}")
