@@ -213,6 +213,7 @@ class Bench:
 
     def look(self, name: str, **seen: Any) -> None:
         """The look under way at an engine is answered."""
+        self.truths.setdefault(name, Truth())
         command, asked = next(one for one in self.looks if one[0].engine == name)
         self.looks.remove((command, asked))
         observation = msgspec.structs.replace(self.truths[name].seen(), **seen)

@@ -194,9 +194,7 @@ def test_an_operator_that_is_elected_again_begins_from_the_records(phase: Phase)
     if call is not None:
         # An answer to the call of the term before is no answer to anything of this one.
         bench.do(
-            CallEnded(
-                now=bench.now, engine="a", number=call.number, outcome=Outcome.OK, detail=""
-            )
+            CallEnded(now=bench.now, engine="a", number=call.number, outcome=Outcome.OK, detail="")
         )
         assert bench.op().phase is Phase.VERIFYING
         assert bench.op().unknown

@@ -87,13 +87,13 @@ def in_flight(draft: Draft, ref: ProxyRef, *, epoch: Epoch, counts: dict[str, in
 def _current(draft: Draft, ref: ProxyRef) -> bool:
     """Whether a message is from the process that is known under its uid.
 
-    One from the listed process, after somebody else has said hello in its name: that hello was an
-    old one that came late.
+    One from the listed process, after somebody else has said hello in its name and has gone: that
+    hello was an old one that came late.
     """
     known = draft.proxies.get(ref.uid)
     if known is None or known.ref == ref:
         return known is not None
-    if known.disputed and known.listed_boot == ref.boot:
+    if known.disputed and not known.connected and known.listed_boot == ref.boot:
         joined(draft, ref)
         return True
     return False
