@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import select
 import socket
 from typing import Self
 
@@ -205,7 +206,7 @@ class ProxyApp:
         self.metrics_port = listening.getsockname()[1]
 
     async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
-        listening = _bind(self.settings.host, self.settings.port)
+        self._listening = listening = _bind(self.settings.host, self.settings.port)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._adapter.protocol, sock=listening, backlog=BACKLOG
@@ -235,12 +236,25 @@ class ProxyApp:
         self.context.leaving = True
         _log.info("draining: not ready, still accepting for %.1f s", self.settings.drain)
         await asyncio.sleep(self.settings.drain)
+        await self._take_in()
         self.context.draining = True
         self._server.close()
         left = max(0.0, deadline - self._clock.now())
         running = await self._adapter.drained(timeout=left)
         if running:
             _log.warning("%d requests still ran after the grace time; they are cut", running)
+
+    async def _take_in(self) -> None:
+        """Accept whoever has connected already, for the end of listening would reset them.
+
+        The loop accepts one in each turn. More may come all the time, hence the limit.
+        """
+        poll = select.poll()
+        poll.register(self._listening, select.POLLIN)
+        for _ in range(BACKLOG):
+            if not poll.poll(0):
+                return
+            await asyncio.sleep(0)
 
     async def stop(self) -> None:
         """Close everything now. Requests that wait are told so; those that were sent are cut."""

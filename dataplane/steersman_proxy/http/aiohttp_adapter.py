@@ -39,6 +39,9 @@ READ_AHEAD = 256 * 1024
 LINGER = 2.0
 """Seconds for which the rest of a refused upload is read, so that the client sees the answer."""
 
+MOMENT = 0.1
+"""Seconds for which idle connections are kept when no new ones are accepted any more."""
+
 KEEP_ALIVE = 3600.0
 """Seconds for which an idle client connection is kept; longer than any load balancer's."""
 
@@ -82,7 +85,16 @@ class AiohttpAdapter:
         return self._server
 
     async def drained(self, *, timeout: float) -> int:
-        """Close idle connections and wait for what runs; how many requests are left after that."""
+        """Close idle connections and wait for what runs; how many requests are left after that.
+
+        A request may be on its way on a connection that looks idle. Closing it now would reset it,
+        so that its client could not know whether it was sent; within a moment it is here instead,
+        and is told.
+        """
+        if self._server.connections:
+            moment = min(MOMENT, timeout)
+            await asyncio.sleep(moment)
+            timeout -= moment
         for connection in self._server.connections:
             cast("ClientConnection", connection).close_if_idle()
         self._idle = asyncio.Event()
