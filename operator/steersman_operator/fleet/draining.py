@@ -10,9 +10,6 @@ from steersman_operator.fleet.readiness import barrier_of, idle_enough, needs_cl
 from steersman_operator.fleet.spec import OnTimeout
 from steersman_operator.fleet.state import EngineState, Phase
 
-ABORT_GRACE = 30.0
-"""Seconds for which requests that were cut may still be counted."""
-
 
 def drain(draft: Draft, engine: EngineState) -> None:
     """Claim the next call if the barrier holds; give up when it has been waited for long enough."""
@@ -87,7 +84,8 @@ def _timed_out(draft: Draft, engine: EngineState, stands: Barrier) -> None:
         why += ", but the engine does not say that it is idle"
     match pool.on_timeout:
         case OnTimeout.ABORT if not operation.aborted and stands.acknowledged:
-            change_operation(draft, engine, aborted=True, drain_until=draft.now + ABORT_GRACE)
+            until = draft.now + draft.timing.abort_grace
+            change_operation(draft, engine, aborted=True, drain_until=until)
             draft.emit(CutRequests(engine=engine.spec.id, reason="drain timed out"))
             draft.note(engine, "DrainAborted", f"{why}; what still runs is cut", warning=True)
         case OnTimeout.PROCEED if (

@@ -7,8 +7,6 @@ from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.records import take_back, write_rest
 from steersman_operator.fleet.state import EngineState, Operation, Phase
 
-RETRY_LIMIT = 30.0
-
 
 def change_operation(draft: Draft, engine: EngineState, **fields: object) -> EngineState:
     """Change fields of an engine's operation."""
@@ -75,5 +73,6 @@ def drain_again(draft: Draft, engine: EngineState, **fields: object) -> EngineSt
 def later(draft: Draft, operation: Operation) -> dict[str, object]:
     """When something is tried again: the more often it was, the later."""
     tries = operation.tries + 1
-    wait = min(RETRY_LIMIT, draft.timing.retry * 2 ** min(tries - 1, 8))
+    timing = draft.timing
+    wait = min(timing.retry_limit, timing.retry * 2 ** min(tries - 1, 8))
     return {"tries": tries, "next_try": draft.now + wait}

@@ -184,4 +184,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     brake: float = 10.0
     """How long the removal of most of a fleet is held back."""
     retry: float = 1.0
-    """Before a failed resume or wake is tried again; doubled up to 30."""
+    """Before what has failed is tried again; doubled each time."""
+    retry_limit: float = 30.0
+    abort_grace: float = 30.0
+    """For which requests that were cut may still be counted."""
