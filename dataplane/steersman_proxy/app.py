@@ -253,8 +253,10 @@ class ProxyApp:
         poll.register(self._listening, select.POLLIN)
         for _ in range(BACKLOG):
             if not poll.poll(0):
-                return
+                break
             await asyncio.sleep(0)
+        # The last one accepted is made a connection in the turn after.
+        await asyncio.sleep(0)
 
     async def stop(self) -> None:
         """Close everything now. Requests that wait are told so; those that were sent are cut."""

@@ -3,12 +3,13 @@
 import pytest
 
 from steersman.engine import Runtime
+from steersman_operator.engines import EngineKeys
 from steersman_operator.fleet.facts import ALL_TAGS, Observation
 from steersman_operator.fleet.spec import PauseMode
 from steersman_sim.engine import Fault, Timings
-from tests.engines.support import RUNTIMES, steered
+from tests.engines.support import RUNTIMES, steered, steering
 from tests.sim.sglang_calls import refit
-from tests.sim.support import FAST, sglang_core, vllm_core
+from tests.sim.support import FAST, sglang, sglang_core, vllm_core
 from tests.sim.vllm_calls import label
 
 BOTH = pytest.mark.parametrize("runtime", RUNTIMES)
@@ -237,3 +238,23 @@ async def test_looking_changes_nothing_at_vllm() -> None:
         await it.look()
         await it.load()
         assert (vllm_core(it).summary(), it.paths()) == before
+
+
+async def test_a_wrong_data_key_is_said() -> None:
+    async with steering(sglang(api_key="d"), keys=EngineKeys(data="wrong")) as it:
+        seen = await it.look()
+        assert seen == Observation(reachable=True, detail="the engine does not accept the data key")
+
+
+async def test_an_sglang_without_ping_and_ready_is_steered_all_the_same() -> None:
+    async with steered(Runtime.SGLANG) as it:
+        for path in ("/ping", "/ready"):
+            it.engine.faults.arm(path, Fault(status=404))
+        seen = await it.look()
+        assert (seen.reachable, seen.paused, seen.version_known) == (True, None, True)
+        for mode in PauseMode:
+            assert (await it.pause(mode)).ok
+        assert (await it.sleep()).ok
+        assert (await it.wake()).ok
+        assert (await it.resume()).ok
+        assert (await it.ask()).status == 200

@@ -8,7 +8,7 @@ Requests of others, which no barrier holds back, come at any time.
 import asyncio
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from steersman.engine import Control, Runtime
@@ -168,7 +168,6 @@ ASLEEP = ("goal", Control.ASLEEP, PauseMode.KEEP)
 ACTIVE = ("goal", Control.ACTIVE, PauseMode.KEEP)
 
 
-@settings(max_examples=150)
 @given(steps=walks)
 @example(steps=[LOST_RELEASE, ASLEEP, ACTIVE, ASLEEP])
 @example(steps=[ASLEEP, ("restart",), ACTIVE])
@@ -177,7 +176,6 @@ def test_no_walk_ends_an_sglang_engine(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(walk(Runtime.SGLANG, steps))
 
 
-@settings(max_examples=150)
 @given(steps=walks)
 @example(steps=[("fault", 2, ({"drop": True}, When.AFTER)), ASLEEP, ACTIVE])
 @example(steps=[ASLEEP, ("restart",), ACTIVE])

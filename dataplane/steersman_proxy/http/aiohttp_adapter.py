@@ -91,10 +91,9 @@ class AiohttpAdapter:
         so that its client could not know whether it was sent; within a moment it is here instead,
         and is told.
         """
-        if self._server.connections:
-            moment = min(MOMENT, timeout)
-            await asyncio.sleep(moment)
-            timeout -= moment
+        moment = min(MOMENT, timeout)
+        await asyncio.sleep(moment)
+        timeout -= moment
         for connection in self._server.connections:
             cast("ClientConnection", connection).close_if_idle()
         self._idle = asyncio.Event()
