@@ -25,6 +25,9 @@ _REFRESH = 0.2
 _READ_EVERY = 3
 """The journals are read for every so many pictures."""
 
+_DEATH_NOTICE = 2.0
+"""Seconds that the system may take to tell of a death that somebody has felt already."""
+
 
 class View(Protocol):
     """Shows a run while it goes on."""
@@ -110,7 +113,8 @@ async def _traffic_and_steps(
 
         await _run(
             traffic.run(Mix(options.seed), rate=options.rate, until=stop),
-            beside=[act(), scene.play(), fleet.proxy.watch(records), fleet.watch()],
+            beside=[act(), scene.play(), fleet.proxy.watch(records)],
+            deaths=fleet.watch(),
         )
         verdict = await scene.settle()
     return Result(
@@ -171,18 +175,29 @@ class _Scene:
 
 
 async def _run(
-    main: Coroutine[Any, Any, None], *, beside: Iterable[Coroutine[Any, Any, None]]
+    main: Coroutine[Any, Any, None],
+    *,
+    beside: Iterable[Coroutine[Any, Any, None]],
+    deaths: Coroutine[Any, Any, None],
 ) -> None:
-    """Run ``main`` to its end; the others go on beside it, and end it if they fail."""
-    task = asyncio.create_task(main)
+    """Run ``main`` to its end; the others go on beside it, and end it if they fail.
+
+    ``deaths`` fails when a process has ended. Whoever talks to that process may fail a moment
+    earlier, but the death is the cause and is what is told.
+    """
+    task, watch = asyncio.create_task(main), asyncio.create_task(deaths)
     others = {asyncio.create_task(other) for other in beside}
-    running = {task, *others}
+    running = {task, watch, *others}
     try:
         while not task.done():
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for ended in done:
+            for ended in sorted(done, key=lambda one: one is not watch):
+                if ended is not watch and ended.exception() is not None:
+                    await asyncio.wait({watch}, timeout=_DEATH_NOTICE)
+                    if watch.done():
+                        watch.result()
                 ended.result()
     finally:
-        for one in (task, *others):
+        for one in (task, watch, *others):
             one.cancel()
-        await asyncio.gather(task, *others, return_exceptions=True)
+        await asyncio.gather(task, watch, *others, return_exceptions=True)
