@@ -7,9 +7,12 @@ An error that is answered has the body ``{"error": {"type", "code", "message", "
 header ``x-smg-error-code``, as clients of SMG and of OpenAI expect.
 """
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+
+if TYPE_CHECKING:
+    from steersman.table import Epoch
 
 
 class SteersmanError(Exception):
@@ -58,6 +61,31 @@ class ProxyUnreachable(SteersmanError):
     remedy = (
         "Give the URL of the proxy's metrics port with --proxy, such as http://127.0.0.1:29000."
     )
+
+
+class ControlProtocolError(SteersmanError):
+    """What came over the control socket is not a message, or one beyond the limits."""
+
+    code = "control_protocol"
+    remedy = (
+        "Run operator and proxies of the same or neighbouring releases; let nobody else reach the "
+        "control socket."
+    )
+
+
+class UnusableTable(ControlProtocolError):
+    """A table came over the control socket that this process cannot use.
+
+    ``session`` and ``epoch`` are those of the message, for the answer.
+    """
+
+    code = "unusable_table"
+    remedy = ControlProtocolError.remedy
+
+    def __init__(self, message: str, *, session: int, epoch: "Epoch") -> None:
+        super().__init__(message)
+        self.session = session
+        self.epoch = epoch
 
 
 # --- What is answered to a client ------------------------------------------------------------------
@@ -233,6 +261,30 @@ class NoTable(NoAvailableEngine):
 
     code = "no_table"
     remedy = "Check the table file, or that the operator is reachable."
+
+
+class ControlStale(NoAvailableEngine):
+    """The proxy has lost the operator, and cannot prove what the request insists on.
+
+    Requests that take any version go on by the last table, unless the pool is fenced.
+    """
+
+    code = "control_stale"
+    remedy = (
+        "Check that the operator runs and can be reached from the proxy. Meanwhile requests with "
+        "the version policy `any` are served, except in pools with `onUnreachableProxy: Fence`."
+    )
+
+
+class RequestCut(RequestError):
+    """The operator had the requests on the engine ended, to change the engine."""
+
+    code = "request_cut"
+    status = 503
+    remedy = (
+        "Send the request again. To let requests end by themselves, raise `drain.timeoutSeconds`."
+    )
+    retry_after = 1.0
 
 
 class Draining(NoAvailableEngine):

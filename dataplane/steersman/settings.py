@@ -60,3 +60,6 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     sticky_pause: bool = False
     """Whether a request with a routing key waits for its own engine while that is being changed,
     instead of going to the next-ranked one."""
+    fence: bool = False
+    """Whether a proxy that is out of contact with its operator starts nothing in the pool. The
+    operator may then count it out; it says so in the table, never a proxy's own file."""

@@ -6,9 +6,12 @@ Everything runs on one event loop. Nothing is global, so a test may run several 
 import asyncio
 import contextlib
 import logging
+import os
 import random
+import secrets
 import select
 import socket
+from collections.abc import Callable
 from typing import Self
 
 from aiohttp import web
@@ -19,6 +22,7 @@ from steersman.table import Table
 from steersman_proxy.admin.app import admin_app
 from steersman_proxy.admin.status import StatusPage
 from steersman_proxy.config.load import pools_without_row
+from steersman_proxy.control import ClientSecurity, ControlClient, ControlStatus
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.messages import ExchangeRecord
 from steersman_proxy.health.prober import Prober
@@ -29,13 +33,13 @@ from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.logs import Logs
 from steersman_proxy.metrics import ProxyMetrics, TableStatus
-from steersman_proxy.metrics.table import status_of_file
+from steersman_proxy.metrics.table import status_of_control, status_of_file
 from steersman_proxy.own.asking import EngineAsker
 from steersman_proxy.own.routes import OwnRoutes
 from steersman_proxy.request_ids import RequestIds
 from steersman_proxy.routing.fleet import Fleet
 from steersman_proxy.routing.hold import HoldQueue
-from steersman_proxy.settings import ProxySettings
+from steersman_proxy.settings import ControlSettings, ProxySettings
 from steersman_proxy.tablefile.watch import TableWatcher
 
 _log = logging.getLogger("steersman.proxy")
@@ -69,6 +73,7 @@ class ProxyApp:
     def __init__(self, settings: ProxySettings) -> None:
         self.settings = settings
         self._stack = contextlib.AsyncExitStack()
+        self._had_table = False
         self._clock = clock = MonotonicClock()
         self.logs = Logs(settings)
         self.fleet = Fleet(
@@ -93,12 +98,16 @@ class ProxyApp:
             if settings.table_file is not None
             else None
         )
+        self.control = None if settings.control is None else self._follow(settings.control)
+        self._cuts = 0
         self.metrics = ProxyMetrics(
             self.fleet,
             rl_enabled=settings.rl_enabled,
             hold=self.hold,
-            table=self._table_status if self.watcher is not None else None,
+            table=self._table_status,
             dropped=lambda: self.logs.dropped,
+            control=self._control_status,
+            cuts=lambda: self._cuts,
         )
         self.context = Context(
             fleet=self.fleet,
@@ -115,13 +124,37 @@ class ProxyApp:
 
     # --- the table --------------------------------------------------------------------------------
 
+    def _follow(self, control: ControlSettings) -> ControlClient:
+        security = None
+        if control.server_key is not None and control.secret_key is not None:
+            security = ClientSecurity(server_key=control.server_key, secret_key=control.secret_key)
+        own = f"{socket.gethostname()}:{os.getpid()}"
+        return ControlClient(
+            self.fleet,
+            addresses=control.addresses,
+            uid=control.uid or os.environ.get("POD_UID") or own,
+            boot=secrets.token_hex(8),
+            clock=self._clock,
+            cut=self._cut,
+            security=security,
+            insecure=control.insecure,
+            on_applied=self._applied,
+        )
+
+    def _cut(self, engine: str, reason: str) -> None:
+        self._adapter.cut(engine, reason)
+        self._cuts = self._adapter.cuts
+
     def apply(self, table: Table) -> None:
         """Put a table in force."""
-        before = self.fleet.view
         self.fleet.apply(table)
+        self._applied(table)
+
+    def _applied(self, table: Table) -> None:
+        first, self._had_table = not self._had_table, True
         engines, pools = len(table.engines), len(table.pools)
         _log.info("table %s in force: %d pools, %d engines", table.epoch, pools, engines)
-        if before is None:
+        if first:
             for warning in pools_without_row(self.settings, table):
                 _log.warning("%s", warning)
 
@@ -133,9 +166,23 @@ class ProxyApp:
                 "the table file cannot be used; the last good one stays in force: %s", problem
             )
 
-    def _table_status(self) -> TableStatus:
-        assert self.watcher is not None, "only asked for where there is a file"
-        return status_of_file(self.watcher, clock=self._clock)
+    @property
+    def _table_status(self) -> Callable[[], TableStatus] | None:
+        """How the source of tables fares, if there is one."""
+        watcher, control = self.watcher, self.settings.control
+        if watcher is not None:
+            return lambda: status_of_file(watcher, clock=self._clock)
+        if self.control is None or control is None:
+            return None
+        status = self._control_status
+        assert status is not None
+        return lambda: status_of_control(status(), addresses=control.addresses)
+
+    @property
+    def _control_status(self) -> Callable[[], ControlStatus] | None:
+        """How the operator is followed, if one is."""
+        client = self.control
+        return None if client is None else lambda: client.status
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -186,7 +233,17 @@ class ProxyApp:
         stack.push_async_callback(prober.close)
         own = OwnRoutes(self.fleet, asker=asker, draining=lambda: self.context.leaving)
         self._adapter = AiohttpAdapter(self.context, upstream=upstream, hold=self.hold, own=own)
-        status = StatusPage(self.fleet, hold=self.hold, health=self.health, clock=self._clock)
+        if self.control is not None:
+            # Ends after the adapter, so that the end of the last requests is reported.
+            stack.push_async_callback(self.control.close)
+            await self.control.start()
+        status = StatusPage(
+            self.fleet,
+            hold=self.hold,
+            health=self.health,
+            clock=self._clock,
+            control=self._control_status,
+        )
         await self._start_admin(stack, status)
         await self._listen(stack)
 
@@ -196,7 +253,7 @@ class ProxyApp:
             metrics=self.metrics,
             status=status,
             draining=lambda: self.context.leaving,
-            table=self._table_status if self.watcher is not None else None,
+            table=self._table_status,
         )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
@@ -234,6 +291,8 @@ class ProxyApp:
         """
         deadline = self._clock.now() + self.settings.grace
         self.context.leaving = True
+        if self.control is not None:
+            self.control.leave("shutting down")
         _log.info("draining: not ready, still accepting for %.1f s", self.settings.drain)
         await asyncio.sleep(self.settings.drain)
         await self._take_in()

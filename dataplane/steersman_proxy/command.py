@@ -20,7 +20,7 @@ from steersman_proxy.settings import ProxySettings
 class ProxyCommand:
     """Run a proxy."""
 
-    help = "run a proxy over the engines of a table file"
+    help = "run a proxy over the engines of a table file or of an operator"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -44,8 +44,11 @@ def settings_of(args: argparse.Namespace) -> ProxySettings:
     loaded = load_config(args.config, overrides=overrides_of(args))
     for warning in loaded.warnings:
         print(f"steersman proxy: {warning}", file=sys.stderr)
-    if loaded.settings.table_file is None:
-        problem = "no fleet table is named; add --table FILE, or table.file to the configuration"
+    if loaded.settings.table_file is None and loaded.settings.control is None:
+        problem = (
+            "no fleet table is named; add --table FILE or --control ADDRESS, or table.file or "
+            "control.addresses to the configuration"
+        )
         raise DocumentError(args.config or "command line", [problem])
     return loaded.settings
 

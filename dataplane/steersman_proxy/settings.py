@@ -39,6 +39,31 @@ class PassiveHealth(msgspec.Struct, frozen=True, kw_only=True):
     eject_for: float = 5.0
 
 
+class ControlSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Following an operator through its control socket. Its ``repr`` shows no secret."""
+
+    addresses: tuple[str, ...]
+    """``ipc://`` and ``tcp://`` addresses; a host name stands for all that it resolves to."""
+    uid: str | None = None
+    """By what the operator knows this proxy; ``None`` takes the environment's POD_UID, or else the
+    host's name and the number of the process."""
+    server_key: str | None = None
+    """The operator's public CURVE key."""
+    secret_key: str | None = None
+    """The proxy's own secret CURVE key."""
+    insecure: bool = False
+    """Whether TCP without keys is meant."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown["secret_key"] = "<set>" if self.secret_key else None
+        return list(shown.items())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"ControlSettings({shown})"
+
+
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of one proxy process.
 
@@ -78,6 +103,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """From SIGTERM until whatever still runs is cut; includes ``drain``."""
     table_file: str | None = None
     table_poll: float = 0.2
+    control: ControlSettings | None = None
+    """The operator to follow; the other source of tables than ``table_file``."""
     rid_header: dict[str, str] = {}
     """By pool: the header in which this proxy gives requests an id of its own, for aborts."""
 

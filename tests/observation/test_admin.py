@@ -127,7 +127,11 @@ async def test_status_shows_the_table_and_every_engine():
         guard = engine_of(fleet, "e1").load.take()
         pages.health.probe_result(engine_of(fleet, "e1"), ProbeResult.AUTH_FAILED)
         pages.table = TableStatus(
-            source="table.yaml", table=table(row("e1")), age=3.0, failures=2, problems=("t:1: bad",)
+            source="table.yaml",
+            digest=table(row("e1")).digest(),
+            age=3.0,
+            failures=2,
+            problems=("t:1: bad",),
         )
         clock.advance(12.5)
         status, content = await pages.get("/status")

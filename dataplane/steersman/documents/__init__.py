@@ -9,7 +9,7 @@ what their extras bring; nothing else in ``steersman`` imports it.
 """
 
 from steersman.documents.document import Document, KeyPath
-from steersman.documents.load import load_document, parse_document, read_content
+from steersman.documents.load import load_document, parse_document, parse_documents, read_content
 from steersman.documents.model import Model
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Model",
     "load_document",
     "parse_document",
+    "parse_documents",
     "read_content",
 ]

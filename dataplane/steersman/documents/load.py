@@ -5,10 +5,10 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from steersman.documents.document import Document, Flaw, Malformed
-from steersman.documents.toml import read_toml
-from steersman.documents.yaml12 import read_yaml
+from steersman.documents.document import Document, Flaw, Malformed, Place
+from steersman.documents.yaml12 import read_yaml, read_yaml_documents
 from steersman.errors import DocumentError
 
 MAX_BYTES = 8 * 1024**2
@@ -20,11 +20,16 @@ ACCEPTED = ".yaml, .yml or .toml"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
+# Tabs that begin a line of JSON; a text cannot go over the end of a line there.
+_TABS = re.compile(r"^[ \t]+", re.MULTILINE)
+
+
 def load_document(path: str | Path) -> Document:
     """Read a file.
 
     :raises DocumentError: if it cannot be read or is not valid YAML or TOML.
     """
+    _kind_of(str(path))
     return parse_document(str(path), read_content(path))
 
 
@@ -34,7 +39,6 @@ def read_content(path: str | Path) -> bytes:
     :raises DocumentError: if there is no regular file of a bearable size that we may read.
     """
     path = Path(path)
-    _kind_of(str(path))
     try:
         # Without O_NONBLOCK a named pipe would stop the proxy until somebody writes into it.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -67,15 +71,51 @@ def parse_document(
     kind = _kind_of(path)
     try:
         text = _decode(content)
-        data, root = read_toml(text) if kind == "toml" else read_yaml(text, breathe=breathe)
+        data, root = _read_toml(text) if kind == "toml" else read_yaml(text, breathe=breathe)
     except Malformed as malformed:
         raise DocumentError(path, [_located(path, flaw) for flaw in malformed.flaws]) from None
     if data is None or (kind == "toml" and not data):
         raise _whole(path, "is empty; write at least one key, or leave the file out")
     if not isinstance(data, dict):
-        found = "a list" if isinstance(data, list) else "a single value"
-        raise DocumentError(path, [f"{path}:1: must have keys at its top, found {found}"])
+        raise DocumentError(path, [_no_keys(path, 1, data)])
     return Document(path, data=data, root=root)
+
+
+def parse_documents(
+    path: str, content: bytes, *, breathe: Callable[[], None] | None = None
+) -> list[Document]:
+    """Read a file that may have several documents: YAML, or JSON as the subset of YAML that it is.
+
+    Documents without content are left out; a file without any has none.
+
+    :raises DocumentError: if it is not valid, or a document has no keys at its top.
+    """
+    try:
+        text = _decode(content)
+        if path.lower().endswith(".json"):
+            # JSON allows tabs between its tokens, YAML does not where a line begins.
+            text = _TABS.sub(lambda match: " " * len(match[0]), text)
+        found = read_yaml_documents(text, breathe=breathe)
+    except Malformed as malformed:
+        raise DocumentError(path, [_located(path, flaw) for flaw in malformed.flaws]) from None
+    problems = [
+        _no_keys(path, root.line, data) for data, root in found if not isinstance(data, dict)
+    ]
+    if problems:
+        raise DocumentError(path, problems)
+    return [Document(path, data=data, root=root) for data, root in found]
+
+
+def _no_keys(path: str, line: int, data: object) -> str:
+    found = "a list" if isinstance(data, list) else "a single value"
+    return f"{path}:{line}: must have keys at its top, found {found}"
+
+
+def _read_toml(text: str) -> tuple[dict[str, Any], Place]:
+    # The parser comes with the extra of the proxy; the operator reads no TOML.
+    from steersman.documents.toml import read_toml
+
+    return read_toml(text)
 
 
 def _kind_of(path: str) -> str:

@@ -1,11 +1,12 @@
 """The section ``routing``, which a proxy's configuration and a RolloutEngine have in common."""
 
-from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from pydantic import PlainValidator
 
+from steersman.documents.document import KeyPath
 from steersman.documents.model import Model
 from steersman.documents.values import (
     Duration,
@@ -93,3 +94,30 @@ def _laid_over(base: S, section: Model, *, without: Sequence[str] = ()) -> S:
             if value is not None and name not in without
         },
     )
+
+
+class Finding(NamedTuple):
+    """A sentence about the key ``path``; ``other`` is the key that it contradicts."""
+
+    path: KeyPath
+    message: str
+    other: KeyPath = ()
+
+
+def routing_contradictions(settings: PoolSettings) -> Iterator[Finding]:
+    """Settings that cannot both be meant; the paths begin at the section ``routing``."""
+    hold, timeouts = settings.hold, settings.timeouts
+    if hold.timeout > 0 and hold.max_requests == 0:
+        yield Finding(
+            ("hold", "maxRequests"),
+            f"is 0, but hold.timeout is {hold.timeout:g} s; "
+            "to switch holding off, set hold.timeout to 0",
+            ("hold", "timeout"),
+        )
+    if timeouts.connect > timeouts.answer_head:
+        yield Finding(
+            ("timeouts", "connect"),
+            f"is {timeouts.connect:g} s, longer than timeouts.answerHead "
+            f"({timeouts.answer_head:g} s)",
+            ("timeouts", "answerHead"),
+        )

@@ -15,15 +15,13 @@ from pydantic import PlainValidator, SecretStr
 
 from steersman.documents.document import WrittenFloat, WrittenInt
 from steersman.documents.problems import number, one_of, what
+from steersman.durations import EXAMPLES, parse_duration
 from steersman.errors import InvalidVersionPolicy
 from steersman.policy import VersionPolicy, parse_policy
 from steersman.versions import UNVERSIONED, parse_version
 
 MAX_SECONDS = 30 * 86400.0
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _BYTES = {
     "B": 1,
     "kB": 1000,
@@ -47,13 +45,11 @@ def seconds(value: Any) -> float:
 
     :raises ValueError: if it is neither, negative, not finite or longer than 30 days.
     """
-    if isinstance(value, str) and _DURATION.fullmatch(value):
-        parts = _DURATION_PART.findall(value)
-        result = float(sum(float(count) * _SECONDS[unit] for count, unit in parts))
-    elif isinstance(value, str):
-        raise ValueError(
-            f"must be seconds or a text such as 500ms, 30s, 10m or 1h, found {value[:40]!a}"
-        )
+    if isinstance(value, str):
+        written = parse_duration(value)
+        if written is None:
+            raise ValueError(f"must be seconds or a text such as {EXAMPLES}, found {value[:40]!a}")
+        result = written
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be seconds or a text such as 30s, found {what(value)}")
     else:

@@ -28,6 +28,7 @@ MAX_DEPTH = 32
 """Levels of nesting; the schemas need seven."""
 MAX_VALUES = 200_000
 """Values after following aliases; 4,096 engines with every key set have about 60,000."""
+MAX_DOCUMENTS = 1024
 MAX_DIGITS = 400
 EVENTS_A_BREATH = 32
 """About a millisecond of reading."""
@@ -52,7 +53,24 @@ def read_yaml(text: str, *, breathe: Callable[[], None] | None = None) -> tuple[
 
     :raises Malformed: with everything found up to the first error of syntax.
     """
-    composer = _Composer()
+    found = _compose(text, _Composer(), breathe=breathe)
+    return found[0] if found else (None, Place(1, 1))
+
+
+def read_yaml_documents(
+    text: str, *, breathe: Callable[[], None] | None = None
+) -> list[tuple[Any, Place]]:
+    """All documents in ``text``, those without content left out.
+
+    :raises Malformed: as :func:`read_yaml`.
+    """
+    found = _compose(text, _Composer(most=MAX_DOCUMENTS), breathe=breathe)
+    return [(data, place) for data, place in found if data is not None]
+
+
+def _compose(
+    text: str, composer: "_Composer", *, breathe: Callable[[], None] | None
+) -> list[tuple[Any, Place]]:
     try:
         for count, event in enumerate(_events(text), start=1):
             composer.take(event)
@@ -64,7 +82,7 @@ def read_yaml(text: str, *, breathe: Callable[[], None] | None = None) -> tuple[
         composer.flaws.append(Flaw(0, f"is not valid YAML: {str(error).splitlines()[0]}"))
     if composer.flaws:
         raise Malformed(*composer.flaws)
-    return composer.result or (None, Place(1, 1))
+    return composer.results
 
 
 def _events(text: str) -> Iterator[Event]:
@@ -110,9 +128,10 @@ class _Anchored:
 class _Composer:
     """Builds data from events. Flaws that leave the structure clear are collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = 1) -> None:
         self.flaws: list[Flaw] = []
-        self.result: tuple[Any, Place] | None = None
+        self.results: list[tuple[Any, Place]] = []
+        self._most = most
         self._frames: list[_Frame] = []
         self._anchors: dict[str, _Anchored | None] = {}
 
@@ -137,8 +156,11 @@ class _Composer:
                 self._alias(event, line, column)
 
     def _start_document(self, event: DocumentStartEvent, line: int) -> None:
-        if self.result is not None:
-            self._give_up(line, "begins a second document; put one document into a file")
+        if len(self.results) >= self._most:
+            if self._most == 1:
+                self._give_up(line, "begins a second document; put one document into a file")
+            self._give_up(line, f"begins another document after {self._most}; use several files")
+        self._anchors = {}
         version = event.version
         if version and tuple(version) != (1, 2):
             shown = ".".join(str(part) for part in version)
@@ -228,7 +250,7 @@ class _Composer:
         if anchor is not None:
             self._anchors[anchor] = _Anchored(data, place, size)
         if not self._frames:
-            self.result = (data, place)
+            self.results.append((data, place))
             return
         frame = self._frames[-1]
         frame.size += size

@@ -1,10 +1,12 @@
 """``/status``: the table in force and what this process knows of each engine, as JSON."""
 
+from collections.abc import Callable
 from typing import Any
 
 from steersman import __version__
 from steersman.clock import Clock
 from steersman.engine import Role
+from steersman_proxy.control.status import ControlStatus
 from steersman_proxy.health.tracker import HealthTracker
 from steersman_proxy.metrics import TableStatus
 from steersman_proxy.routing.engines import Engine
@@ -25,11 +27,13 @@ class StatusPage:
         hold: HoldQueue,
         health: HealthTracker,
         clock: Clock,
+        control: Callable[[], ControlStatus] | None = None,
     ) -> None:
         self._fleet = fleet
         self._hold = hold
         self._health = health
         self._clock = clock
+        self._control = control
         self._started = clock.now()
 
     def content(self, *, draining: bool, table: TableStatus | None) -> dict[str, Any]:
@@ -41,6 +45,7 @@ class StatusPage:
             "draining": draining,
             "rl_enabled": self._fleet.rl_enabled,
             "table": self._table(table),
+            "control": None if self._control is None else control_content(self._control()),
             "pools": [] if view is None else [self._pool(pool) for pool in view.pools.values()],
         }
 
@@ -48,7 +53,7 @@ class StatusPage:
         view = self._fleet.view
         found: dict[str, Any] = {"epoch": None if view is None else str(view.epoch)}
         if status is not None:
-            found["digest"] = None if status.table is None else status.table.digest()
+            found["digest"] = status.digest
             found["source"] = status.source
             found["age"] = None if status.age is None else round(status.age, 3)
             found["failures"] = status.failures
@@ -100,3 +105,24 @@ class StatusPage:
             "reason": judged.reason,
             "message": judged.sentence,
         }
+
+
+def control_content(status: ControlStatus) -> dict[str, Any]:
+    """How the operator is followed; durations in seconds."""
+    return {
+        "fresh": status.fresh,
+        "epoch": None if status.epoch is None else str(status.epoch),
+        "term": status.term,
+        "leader": status.leader,
+        "leader_epoch": None if status.leader_epoch is None else str(status.leader_epoch),
+        "api_url": status.api_url,
+        "silent": None if status.silent is None else round(status.silent, 3),
+        "reconnects": status.reconnects,
+        "applied": status.applied,
+        "nacks": status.nacks,
+        "last_problem": status.last_problem or None,
+        "operators": [
+            {"address": link.address, "state": link.state, "detail": link.detail or None}
+            for link in status.links
+        ],
+    }

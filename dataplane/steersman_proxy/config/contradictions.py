@@ -2,23 +2,15 @@
 
 import ipaddress
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from steersman.documents.document import KeyPath
+from steersman.documents.routing import Finding, routing_contradictions
 from steersman.policy import AnyVersion
 from steersman.settings import PoolSettings
 from steersman_proxy.config.schema import ProxyConfig
 
 ENGINE_KEEP_ALIVE = 5.0
 """Seconds after which engines close an idle connection, unless they are told otherwise."""
-
-
-class Finding(NamedTuple):
-    """A sentence about the key ``path``; ``other`` is the key that it contradicts."""
-
-    path: KeyPath
-    message: str
-    other: KeyPath = ()
 
 
 def contradictions(config: ProxyConfig, pools: Mapping[KeyPath, PoolSettings]) -> Iterator[Finding]:
@@ -30,6 +22,7 @@ def contradictions(config: ProxyConfig, pools: Mapping[KeyPath, PoolSettings]) -
     yield from _places(config)
     yield from _keys(config)
     yield from _durations(config)
+    yield from _control(config)
     if "*" in config.cors.allowed_origins and len(config.cors.allowed_origins) > 1:
         yield Finding(
             ("cors", "allowedOrigins"), 'has "*" and other origins; keep only one of the two'
@@ -81,6 +74,29 @@ def _keys(config: ProxyConfig) -> Iterator[Finding]:
             yield Finding(path, "and apiKey beside it are both set; keep one of them")
 
 
+def _control(config: ProxyConfig) -> Iterator[Finding]:
+    control = config.control
+    if control.addresses and config.table.file is not None:
+        yield Finding(
+            ("control", "addresses"),
+            "and table.file are both set; the fleet table comes from one of the two",
+            ("table", "file"),
+        )
+    if (control.server_key_file is None) != (control.secret_key_file is None):
+        yield Finding(
+            ("control", "serverKeyFile" if control.server_key_file else "secretKeyFile"),
+            "is needed together with its counterpart: control.serverKeyFile and "
+            "control.secretKeyFile, or neither",
+        )
+    remote = [address for address in control.addresses if not address.startswith("ipc://")]
+    if remote and control.server_key_file is None and not control.insecure:
+        yield Finding(
+            ("control", "addresses"),
+            f"has {remote[0]}, which needs control.serverKeyFile and control.secretKeyFile (or "
+            "control.insecure: true, where nobody else can reach it)",
+        )
+
+
 def _durations(config: ProxyConfig) -> Iterator[Finding]:
     probe, shutdown = config.health.probe, config.shutdown
     if probe.timeout > probe.interval:
@@ -100,27 +116,15 @@ def _durations(config: ProxyConfig) -> Iterator[Finding]:
 
 
 def _routing(path: KeyPath, settings: PoolSettings, *, max_body_bytes: int) -> Iterator[Finding]:
-    hold, timeouts = settings.hold, settings.timeouts
-    if hold.timeout > 0 and hold.max_requests == 0:
-        yield Finding(
-            (*path, "hold", "maxRequests"),
-            f"is 0, but hold.timeout is {_seconds(hold.timeout)}; "
-            "to switch holding off, set hold.timeout to 0",
-            (*path, "hold", "timeout"),
-        )
+    hold = settings.hold
+    for key, message, other in routing_contradictions(settings):
+        yield Finding((*path, *key), message, (*path, *other))
     if hold.timeout > 0 and hold.max_bytes < max_body_bytes:
         yield Finding(
             (*path, "hold", "maxBytes"),
             f"is {hold.max_bytes}, below limits.maxBodyBytes ({max_body_bytes}); "
             "the largest legal request could never wait",
             ("limits", "maxBodyBytes"),
-        )
-    if timeouts.connect > timeouts.answer_head:
-        yield Finding(
-            (*path, "timeouts", "connect"),
-            f"is {_seconds(timeouts.connect)}, longer than timeouts.answerHead "
-            f"({_seconds(timeouts.answer_head)})",
-            (*path, "timeouts", "answerHead"),
         )
 
 

@@ -7,17 +7,23 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import ValidationError
 
+from steersman.curve_keys import read_curve_key
 from steersman.documents.document import Document, KeyPath, Problem
 from steersman.documents.key_files import read_key, read_keys
 from steersman.documents.load import load_document
 from steersman.documents.model import problems_of
-from steersman.documents.routing import pool_settings
+from steersman.documents.routing import Finding, pool_settings
 from steersman.settings import PoolSettings
 from steersman.table import Table
-from steersman_proxy.config.contradictions import Finding, contradictions, warnings
+from steersman_proxy.config.contradictions import contradictions, warnings
 from steersman_proxy.config.overrides import Override
-from steersman_proxy.config.schema import Pool, ProxyConfig
-from steersman_proxy.settings import PassiveHealth, ProbeSettings, ProxySettings
+from steersman_proxy.config.schema import Control, Pool, ProxyConfig
+from steersman_proxy.settings import (
+    ControlSettings,
+    PassiveHealth,
+    ProbeSettings,
+    ProxySettings,
+)
 
 R = TypeVar("R")
 
@@ -146,11 +152,25 @@ class _Reading:
             grace=config.shutdown.grace,
             table_file=str(self._base / table_file) if table_file is not None else None,
             table_poll=config.table.poll,
+            control=self._control(config.control),
             rid_header={
                 name: pool.request_id_header
                 for name, pool in pools.items()
                 if pool.request_id_header is not None
             },
+        )
+
+    def _control(self, control: Control) -> ControlSettings | None:
+        if not control.addresses:
+            return None
+        server, secret = control.server_key_file, control.secret_key_file
+        path: KeyPath = ("control",)
+        return ControlSettings(
+            addresses=tuple(dict.fromkeys(control.addresses)),
+            uid=control.uid,
+            server_key=server and self._read((*path, "serverKeyFile"), read_curve_key, server),
+            secret_key=secret and self._read((*path, "secretKeyFile"), read_curve_key, secret),
+            insecure=control.insecure,
         )
 
     def _client_keys(self, config: ProxyConfig) -> tuple[tuple[str, ...], str | None]:

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from steersman.documents.problems import what
+from steersman_proxy.control.addresses import checked_address
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
@@ -50,6 +51,14 @@ def host(value: Any) -> str:
     if re.fullmatch(r"[0-9.]+", text):
         raise ValueError(f"must be an IP address of four numbers, found {text[:80]}")
     return text
+
+
+def control_address(value: Any) -> str:
+    """The address of a control socket.
+
+    :raises ValueError: if it is not ``ipc://`` with a path or ``tcp://`` with host and port.
+    """
+    return checked_address(_text(value))
 
 
 def pool_name(value: Any) -> str:

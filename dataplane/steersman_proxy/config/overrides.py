@@ -17,6 +17,8 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     metavar: str = "TEXT"
     number: bool = False
     """Whether a text of digits means a number, as it does in a file."""
+    many: bool = False
+    """Whether the text is a list of texts, with commas between them."""
     is_path: bool = False
     """Whether the text is a path, relative to where the command runs."""
 
@@ -93,6 +95,13 @@ FLAGS: tuple[Flag, ...] = (
         is_path=True,
         help="the fleet table (YAML or TOML)",
     ),
+    Flag(
+        name="--control",
+        path=("control", "addresses"),
+        metavar="ADDRESS[,ADDRESS]",
+        many=True,
+        help="control sockets of the operators to follow, instead of a table",
+    ),
 )
 
 SWITCHES: tuple[Flag, ...] = (
@@ -138,6 +147,8 @@ def overrides_of(args: argparse.Namespace) -> list[Override]:
 def _value(flag: Flag, value: object) -> object:
     if not isinstance(value, str):
         return value
+    if flag.many:
+        return [part.strip() for part in value.split(",")]
     if flag.is_path:
         # Paths in the file are relative to the file; those of the command line are not.
         return str(Path(value).absolute())

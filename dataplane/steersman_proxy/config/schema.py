@@ -22,6 +22,7 @@ from steersman.documents.values import (
     word,
 )
 from steersman_proxy.config.names import (
+    control_address,
     header_name,
     host,
     origin,
@@ -31,6 +32,7 @@ from steersman_proxy.settings import LogFormat, LogLevel, ProxySettings
 
 DEFAULTS = ProxySettings()
 
+Address = Annotated[str, PlainValidator(control_address), Kind("control address")]
 Host = Annotated[str, PlainValidator(host), Kind("host name or IP address")]
 HeaderName = Annotated[str, PlainValidator(header_name), Kind("header name")]
 Origin = Annotated[str, PlainValidator(origin), Kind("origin")]
@@ -193,6 +195,25 @@ class TableSource(Model):
     """How often the file is looked at."""
 
 
+class Control(Model):
+    """Following an operator, which is the other source of the fleet table."""
+
+    addresses: list[Address] = Field(default_factory=list)
+    """Control sockets of the operators: `ipc:///path/to/socket` or `tcp://host:port`. A host name is
+    looked up again and again and stands for every address that it resolves to. `--control`
+    overrides it."""
+    uid: str | None = None
+    """By what the operator knows this proxy. In a cluster the pod's uid; without, it is taken from
+    the environment variable `POD_UID`, or else made from host name and process number."""
+    server_key_file: str | None = None
+    """File with the operator's public CURVE key; needed for `tcp://`."""
+    secret_key_file: str | None = None
+    """File with the proxy's secret CURVE key; needed for `tcp://`."""
+    insecure: bool = False
+    """Allows `tcp://` without keys: whoever reaches the socket can then stop or misdirect this
+    proxy."""
+
+
 def _none_is_empty(value: Any) -> Any:
     """As with any section: one whose keys are all commented out is empty."""
     return {} if value is None else value
@@ -217,3 +238,4 @@ class ProxyConfig(Model):
     logging: Logging = Logging()
     shutdown: Shutdown = Shutdown()
     table: TableSource = TableSource()
+    control: Control = Control()

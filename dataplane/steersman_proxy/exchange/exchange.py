@@ -23,7 +23,7 @@ from enum import Enum
 
 import msgspec
 
-from steersman.errors import BodyTooLarge, HoldFull, RequestError, UpstreamError
+from steersman.errors import BodyTooLarge, HoldFull, RequestCut, RequestError, UpstreamError
 from steersman.versions import VersionOrder
 from steersman_proxy.exchange.admission import Admission, admit
 from steersman_proxy.exchange.answer import Answer
@@ -288,6 +288,25 @@ class Exchange:
         return Cut()
 
     # --- the end ----------------------------------------------------------------------------------
+
+    @property
+    def engine_in_flight(self) -> Engine | None:
+        """The engine that the request is counted on now."""
+        selected = self._selected
+        return None if selected is None or selected.guard.released else selected.engine
+
+    def cut(self, reason: str) -> Respond | Cut:
+        """The operator wants the engine free. A client that has seen nothing of an answer is told."""
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        self._selected.guard.release()
+        error = RequestCut(
+            f"engine {self._selected.engine.id} was taken from the request: {reason}"
+        )
+        if self.phase is Phase.SENT or self._answer.collecting:
+            return self._reject(error)
+        self._outcome = Outcome.REJECTED
+        self._error = error
+        return Cut()
 
     @property
     def abandoned(self) -> tuple[Engine, str] | None:

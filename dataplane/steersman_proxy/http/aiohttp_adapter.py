@@ -62,7 +62,12 @@ class AiohttpAdapter:
             own=own,
             upload_stall=context.settings.defaults.timeouts.client_stall,
         )
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: dict[asyncio.Task[Any], Exchange | None] = {}
+        """The task of each request, with its exchange once there is one."""
+        self._cutting: dict[asyncio.Task[Any], str] = {}
+        """Why a request is being cut, by its task."""
+        self.cuts = 0
+        """Requests that were cut because the operator wanted their engine free."""
         self._aborts: set[asyncio.Task[None]] = set()
         self._idle: asyncio.Event | None = None
         self._server = _Server(
@@ -105,6 +110,19 @@ class AiohttpAdapter:
                 pass
         return len(self._running)
 
+    def cut(self, engine_id: str, reason: str) -> None:
+        """End every request in flight on an engine; ``reason`` is told to those who can be told.
+
+        A client that has seen nothing of an answer gets 503, any other a broken one. Requests that
+        wait are not in flight.
+        """
+        for task, exchange in self._running.items():
+            engine = None if exchange is None else exchange.engine_in_flight
+            if engine is not None and engine.id == engine_id and task not in self._cutting:
+                self._cutting[task] = reason
+                self.cuts += 1
+                task.cancel()
+
     async def close(self) -> None:
         """Cut everything now."""
         running = [*self._running, *self._aborts]
@@ -120,18 +138,21 @@ class AiohttpAdapter:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None
-        self._running.add(task)
+        self._running[task] = None
         try:
-            return await self._exchange(request)
+            return await self._exchange(request, task)
         finally:
-            self._running.discard(task)
+            self._running.pop(task, None)
+            self._cutting.pop(task, None)
             if self._idle is not None and not self._running:
                 self._idle.set()
 
-    async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _exchange(
+        self, request: web.BaseRequest, task: asyncio.Task[Any]
+    ) -> web.StreamResponse:
         client = ClientAnswer(request, draining=self._context.ends_connections)
         head = RequestHead(request.method, _target(request), list(request.raw_headers))
-        exchange = Exchange(self._context, head)
+        self._running[task] = exchange = Exchange(self._context, head)
         drive = Drive(self._means, request=request, client=client, head=head, exchange=exchange)
         client_gone = True
         try:
@@ -142,6 +163,13 @@ class AiohttpAdapter:
             client.cut(at_once=True)
         except ConnectionError:
             client.cut(at_once=True)
+        except asyncio.CancelledError:
+            reason = self._cutting.get(task)
+            # Of two cancellations the other one is the client's leaving, or the end of all.
+            if reason is None or task.uncancel():
+                raise
+            client_gone = False
+            await _cut_short(client, exchange, reason)
         except Exception:  # noqa: BLE001 - logged whole, and the client is told
             _log.exception("request %s: a fault of the proxy", exchange.request_id)
             client_gone = False
@@ -157,6 +185,18 @@ class AiohttpAdapter:
         task = asyncio.ensure_future(self._own.abort_one(engine, rid))
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
+
+
+async def _cut_short(client: ClientAnswer, exchange: Exchange, reason: str) -> None:
+    """The operator wants the engine free; the engine's connection is closed already."""
+    reply = exchange.cut(reason)
+    if client.started or not isinstance(reply, Respond):
+        client.cut()
+        return
+    try:
+        await respond(client, reply)
+    except (ConnectionError, ClientStalled):
+        client.cut(at_once=True)
 
 
 async def _give_up(client: ClientAnswer, exchange: Exchange) -> None:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
+from steersman_proxy.control.status import ControlStatus
 from steersman_proxy.exchange.messages import ExchangeRecord, Failure
 from steersman_proxy.metrics.instruments import (
     KIND_VALUES,
@@ -44,7 +45,8 @@ class ProxyMetrics:
     """The metrics of one proxy process; an observer of its exchanges and of its fleet.
 
     ``rl_enabled`` off leaves all ``smg_rl_*`` families out. ``hold`` and ``table`` add the state of
-    the hold queue and of the table's source, ``dropped`` the number of log records that were lost.
+    the hold queue and of the table's source, ``dropped`` the number of log records that were lost,
+    ``control`` and ``cuts`` how an operator is followed and how many requests it had ended.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class ProxyMetrics:
         hold: HoldQueue | None = None,
         table: Callable[[], TableStatus] | None = None,
         dropped: Callable[[], int] | None = None,
+        control: Callable[[], ControlStatus] | None = None,
+        cuts: Callable[[], int] | None = None,
     ) -> None:
         self._fleet = fleet
         self.registry = CollectorRegistry()
@@ -71,7 +75,15 @@ class ProxyMetrics:
         )
         ProcessCollector(registry=self.registry)
         self.registry.register(
-            StateCollector(fleet, rl_enabled=rl_enabled, hold=hold, table=table, dropped=dropped)
+            StateCollector(
+                fleet,
+                rl_enabled=rl_enabled,
+                hold=hold,
+                table=table,
+                dropped=dropped,
+                control=control,
+                cuts=cuts,
+            )
         )
         fleet.on_change.append(self._fleet_changed)
         self._fleet_changed()

@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 from steersman import __version__
 from steersman.engine import Control, Role
 from steersman.versions import numeric
+from steersman_proxy.control.status import ControlStatus
+from steersman_proxy.metrics.control import control_metrics
 from steersman_proxy.metrics.table import TableStatus
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.fleet import Fleet
@@ -31,12 +33,16 @@ class StateCollector(Collector):
         hold: HoldQueue | None,
         table: Callable[[], TableStatus] | None,
         dropped: Callable[[], int] | None,
+        control: Callable[[], ControlStatus] | None,
+        cuts: Callable[[], int] | None,
     ) -> None:
         self._fleet = fleet
         self._rl_enabled = rl_enabled
         self._hold = hold
         self._table = table
         self._dropped = dropped
+        self._control = control
+        self._cuts = cuts
 
     def collect(self) -> Iterator[Metric]:
         """All gauges as they are now."""
@@ -51,6 +57,14 @@ class StateCollector(Collector):
             yield from self._rl(by_url)
         yield from self._pools()
         yield from self._tables()
+        if self._control is not None:
+            yield from control_metrics(self._control())
+        if self._cuts is not None:
+            cuts = CounterMetricFamily(
+                "steersman_requests_cut", "Requests that were ended because the operator said so."
+            )
+            cuts.add_metric((), self._cuts())
+            yield cuts
         if self._dropped is not None:
             dropped = CounterMetricFamily(
                 "steersman_log_records_dropped", "Log records that nobody took in time."

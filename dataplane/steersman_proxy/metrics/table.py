@@ -1,9 +1,11 @@
 """How the reading of the fleet table is going: what ``/status`` and the metrics tell of it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from steersman.clock import Clock
-from steersman.table import Table
+from steersman_proxy.control.status import ControlStatus
 from steersman_proxy.tablefile.watch import TableWatcher
 
 
@@ -11,11 +13,11 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The source of the table in force, and how it fares."""
 
     source: str
-    """Where tables come from: a file name."""
-    table: Table | None = None
-    """The table in force; ``None`` before the first."""
+    """Where tables come from: a file name, or the addresses of operators."""
+    digest: str | None = None
+    """Of the table in force; ``None`` before the first."""
     age: float | None = None
-    """Seconds since the table in force was read."""
+    """Seconds since the table in force was read, or made by the operator."""
     failures: int = 0
     """Tables that could not be used, ever."""
     problems: tuple[str, ...] = ()
@@ -27,8 +29,19 @@ def status_of_file(watcher: TableWatcher, *, clock: Clock) -> TableStatus:
     status = watcher.status
     return TableStatus(
         source=status.path,
-        table=watcher.table,
+        digest=None if watcher.table is None else watcher.table.digest(),
         age=None if status.loaded_at is None else clock.now() - status.loaded_at,
         failures=status.failures,
         problems=status.problems,
+    )
+
+
+def status_of_control(status: ControlStatus, *, addresses: Sequence[str]) -> TableStatus:
+    """The status of a table that comes from an operator."""
+    return TableStatus(
+        source=", ".join(addresses),
+        digest=status.digest or None,
+        age=status.age,
+        failures=status.nacks,
+        problems=(status.last_problem,) if status.last_problem else (),
     )

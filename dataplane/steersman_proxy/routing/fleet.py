@@ -6,7 +6,7 @@ by an older one.
 """
 
 import random as random_module
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from steersman.clock import Clock
@@ -17,9 +17,10 @@ from steersman.table import PoolRow, Table
 from steersman.versions import numeric
 from steersman_proxy.load.inflight import EngineLoad, Guard
 from steersman_proxy.routing.engines import Engine
+from steersman_proxy.routing.freshness import Freshness
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
 from steersman_proxy.routing.room import Room
-from steersman_proxy.routing.selection import decide, decide_new
+from steersman_proxy.routing.selection import decide, decide_new, withheld
 from steersman_proxy.routing.view import PLAIN, PoolView, RoutingView
 from steersman_proxy.routing.waiting import WaitingRoom
 
@@ -50,6 +51,9 @@ class Fleet:
         """Called after the table, a report or an engine's health changed."""
         self.on_capacity: Callable[[], None] | None = None
         """Called after a request was given back by any engine."""
+        self.on_idle: Callable[[str], None] | None = None
+        """Called with an engine's id after its last request was given back."""
+        self.freshness = Freshness(clock)
         self._defaults = defaults
         self._pool_settings = dict(pool_settings)
         self._random = random or random_module.Random()
@@ -72,6 +76,18 @@ class Fleet:
         if row.settings is not None:
             return row.settings
         return self._pool_settings.get(row.name, self._defaults)
+
+    def in_flight(self, ids: Collection[str]) -> dict[str, int]:
+        """Requests in flight by engine id, for all of ``ids``; 0 for one that is not known.
+
+        Engines that left the table count as well, also those that had the id at another URL.
+        """
+        counts = dict.fromkeys(ids, 0)
+        for engines in (self._engines, self._departed):
+            for engine in engines.values():
+                if engine.id in counts:
+                    counts[engine.id] += engine.load.requests
+        return counts
 
     # --- What changes it ----------------------------------------------------------------------
 
@@ -104,6 +120,7 @@ class Fleet:
                 engines=ours,
                 queue=self.waiting.of(name),
                 rl_enabled=self.rl_enabled,
+                freshness=self.freshness,
                 source=self._random,
                 before=before.get(name),
             )
@@ -152,6 +169,19 @@ class Fleet:
         self._fact_changed(engine)
         return True
 
+    def set_control(self, fresh: bool, *, until: float = float("inf")) -> None:
+        """Whether the operator is in contact, and until when that counts, on the clock.
+
+        Out of contact only what the last table can prove is started; see
+        :mod:`~steersman_proxy.routing.freshness`. Who waits already goes on waiting. A fleet that is
+        never told is fresh.
+        """
+        was_stale = self.freshness.stale
+        self.freshness.set(until=until if fresh else float("-inf"))
+        if was_stale and not self.freshness.stale and self.view is not None:
+            for pool in self.view.pools.values():
+                pool.queue.mark_changed()
+
     def set_health(self, engine: Engine, healthy: bool) -> None:
         """Take an engine out as ``unhealthy``, or let it in again."""
         if engine.healthy is not healthy:
@@ -172,7 +202,11 @@ class Fleet:
         pool = view.pools.get(request.pool)
         if pool is None:
             return ModelNotFound(f"there is no pool {request.pool[:160]!a}")
-        if request.target is None and not (pool.limit or request.excluded or pool.queue.tickets):
+        if (
+            request.target is None
+            and not (pool.limit or request.excluded or pool.queue.tickets)
+            and not (self.freshness.leased and withheld(pool, request))
+        ):
             # Most requests. The same as below with nothing to consider.
             engine = self._choose_simply(pool, request)
             if engine is not None:
@@ -224,6 +258,8 @@ class Fleet:
         """A guard gave back a request of ``engine``."""
         pool = engine.pool
         requests = engine.load.requests
+        if not requests and self.on_idle is not None:
+            self.on_idle(engine.id)
         if pool is None:
             if not requests:
                 self._departed.pop((engine.id, engine.url), None)

@@ -4,6 +4,7 @@ Made from the same reasons as the routing view, so a 503 never contradicts ``exp
 """
 
 from steersman.errors import (
+    ControlStale,
     HoldFull,
     HoldTimeout,
     NoAvailableEngine,
@@ -78,6 +79,15 @@ def target_out(
         f"the target {engine.id} ({engine.url}) may not take this request: {reason.value}: {why}",
         reasons={reason.value: 1},
     )
+
+
+def out_of_contact(pool: PoolView, request: RouteRequest) -> ControlStale:
+    """The request needs the operator to be in contact, and it is not."""
+    if pool.settings.fence:
+        why = f"pool {pool.name} starts nothing without it"
+    else:
+        why = f"the policy {policy_of(pool, request)} cannot be proven for pool {pool.name}"
+    return ControlStale(f"the operator is out of contact: {why}")
 
 
 def waited_too_long(pool: PoolView, request: RouteRequest, *, waited: float) -> HoldTimeout:

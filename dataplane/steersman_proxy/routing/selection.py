@@ -4,10 +4,11 @@ Eligibility comes before everything, then a target, then a routing key, then the
 """
 
 from steersman.errors import RequestError
+from steersman.policy import AnyVersion
 from steersman_proxy.routing.eligibility import Reason
 from steersman_proxy.routing.eligible import Eligible
 from steersman_proxy.routing.engines import Engine
-from steersman_proxy.routing.refusal import nobody, policy_of, target_out
+from steersman_proxy.routing.refusal import nobody, out_of_contact, policy_of, target_out
 from steersman_proxy.routing.request import LaneKey, RouteRequest, Wait
 from steersman_proxy.routing.room import Room
 from steersman_proxy.routing.view import PoolView
@@ -18,8 +19,11 @@ def decide(pool: PoolView, request: RouteRequest, *, room: Room) -> Engine | Wai
 
     A request waits if somebody eligible is only full, or if some engine is out for nothing but an
     operation (:data:`~steersman_proxy.routing.eligibility.WAITABLE`). Nobody waits if the pool's
-    hold is off.
+    hold is off. Whatever waits already goes on waiting while the operator is out of contact, if it
+    needs that.
     """
+    if withheld(pool, request):
+        return Wait(lane_of(pool, request)) if pool.may_hold else out_of_contact(pool, request)
     if request.target is not None:
         return _decide_target(pool, request, room=room)
     eligible = pool.eligible(request.role, policy_of(pool, request))
@@ -44,8 +48,11 @@ def decide_new(
     """Like :func:`decide`, for a request that just came: it does not overtake those who wait.
 
     Nobody overtakes in a lane. And where capacity is scarce, what was just given back belongs to
-    those who wait, in whichever lane, until they have been asked.
+    those who wait, in whichever lane, until they have been asked. Out of contact with the operator,
+    what needs contact does not begin to wait.
     """
+    if withheld(pool, request):
+        return out_of_contact(pool, request)
     if not pool.queue.tickets or not pool.may_hold:
         return decide(pool, request, room=room)
     lane = lane_of(pool, request)
@@ -57,6 +64,15 @@ def decide_new(
     if isinstance(outcome, Engine) and (in_line or (pool.limit and pool.queue.due.room)):
         return Wait(lane)
     return outcome
+
+
+def withheld(pool: PoolView, request: RouteRequest) -> bool:
+    """Whether the request needs the operator to be in contact, and it is not."""
+    return (
+        pool.freshness.stale
+        and pool.rl_enabled
+        and (pool.settings.fence or not isinstance(policy_of(pool, request), AnyVersion))
+    )
 
 
 def lane_of(pool: PoolView, request: RouteRequest) -> LaneKey:

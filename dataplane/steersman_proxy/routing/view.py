@@ -19,6 +19,7 @@ from steersman_proxy.routing.affinity import Rendezvous
 from steersman_proxy.routing.eligibility import Reason, reason_out
 from steersman_proxy.routing.eligible import Eligible
 from steersman_proxy.routing.engines import Engine
+from steersman_proxy.routing.freshness import Freshness
 from steersman_proxy.routing.policies.chooser import chooser_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class PoolView:
         engines: tuple[Engine, ...],
         queue: "PoolQueue",
         rl_enabled: bool,
+        freshness: Freshness,
         source: random.Random,
         before: "PoolView | None" = None,
     ) -> None:
@@ -59,6 +61,7 @@ class PoolView:
         self.limit = settings.max_in_flight_per_engine if rl_enabled else 0
         """Requests in flight per engine; 0 is no limit. A plain relay has none: it cannot hold."""
         self.may_hold = rl_enabled and settings.hold.timeout > 0
+        self.freshness = freshness
         self.queue = queue
         self.levels: LoadLevels | None = None
         if settings.policy is RoutingPolicy.LOAD_ONLY:

@@ -8,18 +8,25 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from steersman.documents.model import Model
+from steersman.documents.names import (
+    EngineUrl,
+    RoleName,
+    RuntimeName,
+    Text,
+    VersionName,
+    named_version,
+    unique,
+)
 from steersman.documents.problems import one_of, what
-from steersman.documents.urls import engine_id, engine_url
+from steersman.documents.urls import engine_id
 from steersman.documents.values import (
     Kind,
     Label,
     Whole,
     choice,
-    version,
     word,
 )
 from steersman.engine import Control, Role, Runtime, Trust
-from steersman.versions import UNVERSIONED
 from steersman_proxy.config.names import pool_name
 
 MAX_ENGINES = 4096
@@ -29,25 +36,10 @@ ASLEEP_TAGS = ("weights", "kv_cache")
 """What ``control: asleep`` means without ``released``."""
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"must be text, found {what(value)}; quote it to make it text")
-    if not value or len(value) > 512 or not value.isprintable() or value != value.strip():
-        raise ValueError(f"must be 1 to 512 printable characters, found {value[:80]!a}")
-    return value
-
-
 def _tag(value: Any) -> str:
     if not isinstance(value, str) or value not in TAGS:
         raise ValueError(one_of(value if isinstance(value, str) else what(value), TAGS))
     return value
-
-
-def _named_version(value: Any) -> str | None:
-    text = version(value)
-    if text == UNVERSIONED:
-        raise ValueError(f"cannot be `{UNVERSIONED}`, which engines say before they have a version")
-    return text
 
 
 def _unequal(ordinals: dict[str, int]) -> dict[str, int]:
@@ -59,26 +51,10 @@ def _unequal(ordinals: dict[str, int]) -> dict[str, int]:
     return ordinals
 
 
-def _unique(names: list[str]) -> list[str]:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"has {name!a} twice; keep one of them")
-        seen.add(name)
-    return names
-
-
-Text = Annotated[str, PlainValidator(_text), Kind("text")]
-EngineUrl = Annotated[str, PlainValidator(engine_url), Kind("URL `http[s]://host[:port]`")]
 EngineId = Annotated[str, PlainValidator(engine_id), Kind("text")]
 PoolName = Annotated[str, PlainValidator(pool_name), Kind("text")]
 Tag = Annotated[str, PlainValidator(_tag), Kind(", ".join(f"`{tag}`" for tag in TAGS))]
-VersionName = Annotated[str, PlainValidator(_named_version), Kind("weight version")]
-MaxVersion = Annotated[str | None, PlainValidator(_named_version), Kind("weight version")]
-RoleName = Annotated[Role, PlainValidator(choice(Role)), Kind("`plain`, `prefill`, `decode`")]
-RuntimeName = Annotated[
-    Runtime, PlainValidator(choice(Runtime)), Kind("`sglang`, `vllm`, `unknown`")
-]
+MaxVersion = Annotated[str | None, PlainValidator(named_version), Kind("weight version")]
 ControlName = Annotated[
     Control, PlainValidator(choice(Control)), Kind("`active`, `paused`, `asleep`")
 ]
@@ -150,7 +126,7 @@ class PoolEntry(Model):
     refer to it."""
     model: Text | None = None
     """The name under which clients ask for it. A model belongs to one pool."""
-    models: Annotated[list[Text], AfterValidator(_unique)] | None = None
+    models: Annotated[list[Text], AfterValidator(unique)] | None = None
     """Instead of `model`: several names for the same; the first is the one that is listed."""
     default: bool = False
     """Whether requests without a model go here; at most one pool."""

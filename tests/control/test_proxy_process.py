@@ -1,0 +1,127 @@
+"""Real proxy processes that follow an operator, among them one that is stopped for a while."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+
+from steersman.engine import EngineRow, Trust
+from steersman.settings import PoolSettings
+from steersman.table import Epoch, PoolRow, Table
+from tests.control.support import Journal, World, until
+from tests.http.fake_engine import OK, always, fake_engine
+from tests.proxy.process import Proxy, run, steersman
+
+
+@contextlib.asynccontextmanager
+async def following(tmp_path: Path, *flags: str) -> AsyncIterator[Proxy]:
+    arguments = ["--port", "0", "--metrics-port", "0", *flags]
+    async with (
+        steersman(tmp_path, "proxy", *arguments) as process,
+        aiohttp.ClientSession() as client,
+    ):
+        line = await process.line()
+        assert line, process.log
+        yield Proxy(process, line, client)
+
+
+def table_of(url: str, *, seq: int = 1, fence: bool = False) -> Table:
+    return Table(
+        epoch=Epoch(1, seq),
+        pools=(PoolRow(name="p", models=("m",), settings=PoolSettings(fence=fence)),),
+        engines=(EngineRow(id="e0", url=url, pool="p", trust=Trust.VERIFIED),),
+    )
+
+
+async def post(proxy: Proxy) -> tuple[int, str | None]:
+    async with proxy.client.post(f"{proxy.url}/generate", data=b"{}") as answer:
+        return answer.status, answer.headers.get("x-smg-error-code")
+
+
+async def test_a_proxy_is_ready_with_its_first_table_and_shows_whom_it_follows(
+    tmp_path: Path, place: World, journal: Journal
+) -> None:
+    server = await place.server(journal)
+    async with (
+        fake_engine(always(OK)) as engine,
+        following(tmp_path, "--control", server.endpoints[0]) as proxy,
+    ):
+        assert await proxy.status("/livez") == 200
+        assert await proxy.status("/readyz") == 503
+        assert await post(proxy) == (503, "no_table")
+
+        server.publish(table_of(engine.url), urgent=True)
+        await journal.until("acked")
+
+        assert await proxy.status("/readyz") == 200
+        assert await post(proxy) == (200, None)
+        page = await proxy.page()
+        assert page["control"]["leader"] == server.endpoints[0]
+        assert page["control"]["epoch"] == "1.1"
+        assert page["control"]["fresh"] is True
+        assert page["table"]["source"] == server.endpoints[0]
+        assert page["table"]["digest"] == table_of(engine.url).digest()
+        async with proxy.client.get(f"{proxy.metrics_url}/metrics") as answer:
+            series = (await answer.text()).splitlines()
+        for line in (
+            "steersman_control_fresh 1.0",
+            "steersman_control_tables_applied_total 1.0",
+            "steersman_control_nacks_total 0.0",
+            "steersman_control_reconnects_total 0.0",
+            "steersman_control_apply_seconds_count 1.0",
+            "steersman_requests_cut_total 0.0",
+        ):
+            assert line in series, line
+
+        proxy.process.signal(signal.SIGTERM)
+        proxy.process.signal(signal.SIGTERM)  # in a hurry
+        await proxy.process.end()
+        await journal.until("lost")
+
+
+async def test_a_fenced_proxy_that_was_stopped_starts_nothing_by_its_old_table(
+    tmp_path: Path, place: World, journal: Journal
+) -> None:
+    """The operator has counted it out meanwhile, and put the engine to sleep."""
+    server = await place.server(journal, grant=0.5)
+    async with (
+        fake_engine(always(OK)) as engine,
+        following(tmp_path, "--control", server.endpoints[0]) as proxy,
+    ):
+        server.publish(table_of(engine.url, fence=True), urgent=True)
+        await journal.until("acked")
+        assert await post(proxy) == (200, None)
+
+        proxy.process.signal(signal.SIGSTOP)
+        await journal.until("lost")
+        waiting = asyncio.create_task(post(proxy))  # is in its socket when it goes on
+        began = asyncio.get_running_loop().time()
+        await until(lambda: asyncio.get_running_loop().time() - began > 0.5, "the end of the grant")
+        served = len(engine.received)
+        await server.close()  # so that nothing makes it fresh again
+        proxy.process.signal(signal.SIGCONT)
+
+        assert await waiting == (503, "control_stale")
+        assert len(engine.received) == served
+
+
+async def test_both_sources_or_none_are_refused(tmp_path: Path) -> None:
+    code, _, said = await run(tmp_path, "proxy")
+    assert code != 0
+    assert "--control" in said
+
+    (tmp_path / "t.yaml").write_text("pools: []\n")
+    code, _, said = await run(tmp_path, "proxy", "--table", "t.yaml", "--control", "ipc:///x")
+    assert code != 0
+    assert "table.file" in said
+
+    code, _, said = await run(tmp_path, "proxy", "--control", "tcp://127.0.0.1:1")
+    assert code != 0
+    assert "control.serverKeyFile" in said
+
+    code, _, said = await run(tmp_path, "proxy", "--control", "http://127.0.0.1:1")
+    assert code != 0
+    assert "tcp://host:port" in said
