@@ -358,6 +358,48 @@ def test_an_engine_that_wakes_unpaused_is_paused_if_that_is_wanted() -> None:
     assert not bench.row().gate.open
 
 
+def test_a_goal_that_was_given_up_is_not_tried_for_ever_because_drift_is_enforced() -> None:
+    bench = Bench(state=PAUSED, drift=Drift.ENFORCE, drain_timeout=5.0)
+    assert bench.run(10, lambda: bench.settled(PAUSED))
+    bench.truths["a"].paused = False
+    bench.truths["a"].busy = 1
+    bench.run(60)
+    assert bench.notes().count("GivenUp") == 1
+    assert not bench.row().gate.open
+    assert "idle" in bench.engine().problem
+
+
+def test_two_goals_that_cannot_be_reached_do_not_alternate() -> None:
+    bench = Bench(state=ASLEEP, drain_timeout=5.0)
+    assert bench.run(20, lambda: bench.settled(ASLEEP))
+    bench.want(PAUSED)
+    bench.until_phase(Phase.EXECUTING, call=WAKE)
+    bench.release()
+    bench.truths["a"].paused = False
+    bench.quiet.add("y")
+    bench.join("y")
+    bench.run(100)
+    assert bench.notes().count("GivenUp") == 2
+    assert bench.engine().op is None
+    assert bench.engine().problem
+
+
+@pytest.mark.parametrize("why", ["silence", "refusal"])
+def test_unknown_memory_is_told_whatever_ended_the_operation(why: str) -> None:
+    bench = Bench()
+    bench.truths["a"].shows_released = False
+    bench.want(ASLEEP)
+    bench.until_phase(Phase.EXECUTING, call=SLEEP)
+    bench.release()
+    bench.truths["a"].answers = why == "refusal"
+    bench.end_call(Outcome.UNKNOWN)
+    bench.run(100)
+    bench.truths["a"].answers = True
+    bench.run(5)
+    assert "stays closed until it is restarted" in bench.engine().problem
+    assert not bench.row().gate.open
+
+
 def test_a_look_that_began_before_the_call_ended_decides_nothing() -> None:
     bench = Bench()
     bench.quiet.add("a")

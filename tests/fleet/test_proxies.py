@@ -75,6 +75,18 @@ def test_a_proxy_that_was_listed_and_is_no_more_has_ended() -> None:
     assert bench.run(5, lambda: bench.settled(PAUSED))
 
 
+def test_a_hello_that_comes_after_the_platform_told_the_end_does_not_stay_for_ever() -> None:
+    bench = Bench(proxies="xy")
+    bench.do(ProxiesRequired(now=bench.now, proxies=(ref("x"),)))
+    bench.quiet.add("y")
+    bench.do(ProxyJoined(now=bench.now, proxy=ref("y")))
+    bench.want(PAUSED)
+    bench.run(5)
+    assert bench.called() == [], "it says that it lives"
+    bench.do(ProxyLost(now=bench.now, proxy=ref("y")))
+    assert bench.run(5, lambda: bench.settled(PAUSED))
+
+
 def test_a_proxy_that_is_listed_and_never_said_hello_is_waited_for() -> None:
     bench = Bench(proxies="x")
     bench.require(ref("new"))

@@ -8,7 +8,8 @@ import pytest
 from steersman.engine import Control, Role
 from steersman_operator.fleet.commands import Forget
 from steersman_operator.fleet.events import SpecChanged, Tick
-from steersman_operator.fleet.facts import CallKind
+from steersman_operator.fleet.facts import CallKind, Outcome
+from steersman_operator.fleet.membership import REMEMBERED
 from steersman_operator.fleet.plan import may_close
 from steersman_operator.fleet.spec import PoolSpec, PromoteAt
 from steersman_operator.fleet.state import Phase
@@ -170,11 +171,30 @@ def test_an_engine_that_leaves_and_returns_while_it_is_called_is_not_called_agai
     assert not bench.row().gate.open
 
 
-def test_a_pod_that_is_gone_is_forgotten_whatever_state_it_was_in() -> None:
+def test_an_engine_that_left_before_it_was_put_back_is_put_back_when_it_returns() -> None:
     bench = Bench("ab", overrides={"a": ASLEEP})
-    assert bench.run(20, lambda: bench.settled(ASLEEP))
-    keep(bench, "b", deliberate=True)
-    assert bench.records() == ()
+    bench.truths["a"].shows_paused = bench.truths["a"].shows_released = False
+    bench.until_phase(Phase.EXECUTING, call=SLEEP)
+    bench.quiet.add("store")
+    bench.end_call(Outcome.REFUSED)
+    keep(bench, "b")
+    bench.release()
+    bench.looks.clear()
+    bench.want(overrides={})
+    assert bench.run(100, lambda: bench.settled(ACTIVE))
+    assert bench.truths["a"].paused is False
+
+
+def test_records_of_engines_that_are_gone_do_not_pile_up() -> None:
+    bench = Bench("ab")
+    for number in range(REMEMBERED + 6):
+        name = f"pod-{number}"
+        engines = (engine_spec(name), engine_spec("b"))
+        bench.want(engines=engines, overrides={name: PAUSED})
+        assert bench.run(20, lambda name=name: bench.settled(PAUSED, name))
+    keep(bench, "b")
+    assert len(bench.records()) == REMEMBERED
+    assert bench.records()[-1].engine == name
 
 
 def test_an_engine_at_another_address_is_met_anew_and_its_gate_counts_on() -> None:

@@ -7,6 +7,7 @@ engine is afterwards is what it is seen to be.
 from steersman_operator.fleet.commands import Call
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.endings import (
+    MEMORY_UNKNOWN,
     change_operation,
     drain_again,
     finish,
@@ -174,12 +175,7 @@ def verify(draft: Draft, engine: EngineState) -> None:
         pass
     elif facts.released is None:
         # Nothing reads this back, and trying could end the engine either way.
-        give_up(
-            draft,
-            engine,
-            f"whether the {what} was carried out is unknown, and this engine cannot be asked; "
-            "it stays closed until it is restarted",
-        )
+        give_up(draft, engine, f"how the {what} ended is unknown; {MEMORY_UNKNOWN}")
     elif operation.tries < TRIES:
         # It had no effect, and cannot have one any more; or it was a pause or a resume of which
         # nothing is to be seen, and those may be done twice.

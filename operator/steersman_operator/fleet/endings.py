@@ -7,6 +7,11 @@ from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.records import take_back, write_rest
 from steersman_operator.fleet.state import EngineState, Operation, Phase
 
+MEMORY_UNKNOWN = (
+    "which memory is released is unknown, and this engine cannot be asked; "
+    "it stays closed until it is restarted"
+)
+
 
 def change_operation(draft: Draft, engine: EngineState, **fields: object) -> EngineState:
     """Change fields of an engine's operation."""
@@ -37,17 +42,25 @@ def cancel(draft: Draft, engine: EngineState, *, goal: Control) -> None:
 
 
 def give_up(draft: Draft, engine: EngineState, why: str) -> None:
-    """The goal is not reached. What was settled before is returned to, as far as it is known."""
-    operation, pool = engine.op, draft.pool_of(engine)
+    """The goal is not reached. What was settled before is returned to, as far as it is known.
+
+    If it was that return which is given up, the engine stays where it is: going to and fro between
+    two goals that cannot be reached would keep it closed for ever.
+    """
+    operation, pool, name = engine.op, draft.pool_of(engine), engine.spec.id
     assert operation is not None
-    take_back(draft, engine, goal=engine.settled)
-    engine = draft.change_engine(
-        engine.spec.id,
-        op=None,
-        given_up=(operation.goal, pool.generation),
-        returning=engine.returning or operation.disturbed,
-        problem=why,
-    )
+    goal, control = pool.goal(name), engine.facts.control
+    if operation.goal is goal or engine.given_up != (goal, pool.generation):
+        take_back(draft, engine, goal=engine.settled)
+        engine = draft.change_engine(
+            name,
+            given_up=(operation.goal, pool.generation),
+            returning=engine.returning or operation.disturbed,
+        )
+    elif control is not None:
+        write_rest(draft, engine, goal=control)
+        draft.change_engine(name, settled=control, returning=False)
+    engine = draft.change_engine(name, op=None, problem=why)
     draft.note(engine, "GivenUp", why, warning=True)
 
 

@@ -3,6 +3,7 @@
 from steersman.engine import Control, Trust
 from steersman_operator.fleet import operations, records
 from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.endings import MEMORY_UNKNOWN
 from steersman_operator.fleet.spec import Drift, PoolSpec
 from steersman_operator.fleet.state import EngineState
 
@@ -36,6 +37,10 @@ def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
     goal = effective_goal(engine, pool)
     if engine.facts.released is None or not engine.reachable:
         draft.close_gate(name)
+        if engine.reachable and not engine.problem.endswith(MEMORY_UNKNOWN):
+            # The operation may have ended for another reason, before that was clear.
+            why = f"{engine.problem}; {MEMORY_UNKNOWN}" if engine.problem else MEMORY_UNKNOWN
+            draft.change_engine(name, problem=why)
         return
     if _must_act(engine, pool, goal):
         operations.begin(draft, engine, goal)
@@ -54,6 +59,11 @@ def _must_act(engine: EngineState, pool: PoolSpec, goal: Control) -> bool:
     if goal is not engine.settled:
         return True
     if engine.facts.control is goal:
+        return False
+    if engine.facts.control is None:
+        # Not even whether it is paused is known; pausing and resuming may be done twice.
+        return True
+    if engine.given_up == (goal, pool.generation) and goal is not Control.ACTIVE:
         return False
     return engine.returning or pool.drift is Drift.ENFORCE
 

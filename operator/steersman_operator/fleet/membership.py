@@ -11,6 +11,8 @@ from steersman_operator.fleet.state import EngineState
 
 BRAKE_SHARE = 0.5
 BRAKE_ROWS = 2
+REMEMBERED = 64
+"""Records of engines that are not in the spec. As many as a RolloutEngine's status has room for."""
 
 
 def spec_changed(draft: Draft, pools: tuple[PoolSpec, ...], *, deliberate: bool) -> None:
@@ -33,7 +35,7 @@ def spec_changed(draft: Draft, pools: tuple[PoolSpec, ...], *, deliberate: bool)
         if name in held:
             draft.change_engine(name, leaving=True)
         else:
-            _remove(draft, name, forget=deliberate)
+            _remove(draft, name)
     for name, (spec, pool_name) in wanted.items():
         _update(draft, name, spec, pool_name)
 
@@ -49,7 +51,7 @@ def drop_leaving(draft: Draft) -> None:
     """Let go of the rows that are held back, and of the pools that only they have kept."""
     for name, engine in list(draft.engines.items()):
         if engine.leaving:
-            _remove(draft, name, forget=False)
+            _remove(draft, name)
     kept = {
         name: pool
         for name, pool in draft.state.pools.items()
@@ -75,17 +77,20 @@ def _held_back(draft: Draft, gone: list[str]) -> set[str]:
     return set(gone)
 
 
-def _remove(draft: Draft, name: str, *, forget: bool) -> None:
+def _remove(draft: Draft, name: str) -> None:
     """Stop managing: the row goes, the engine is left as it is.
 
-    What we did to it and did not undo is remembered, unless its process is surely gone: it may be
-    named again, and some engines cannot be asked.
+    What we did to it and did not undo is remembered: it may be named again, and some engines cannot
+    be asked. Most will not be named again, so that only the latest are kept.
     """
     record = draft.engines.pop(name).durable
-    if record is None or forget or (record.call is None and record.goal is Control.ACTIVE):
+    if record is None or (record.call is None and record.facts.control is Control.ACTIVE):
         draft.emit(Forget(engine=name))
-    else:
-        draft.change(durable=(*draft.state.durable, record))
+        return
+    waiting = (*draft.state.durable, record)
+    for old in waiting[:-REMEMBERED]:
+        draft.emit(Forget(engine=old.engine))
+    draft.change(durable=waiting[-REMEMBERED:])
 
 
 def _update(draft: Draft, name: str, spec: EngineSpec, pool: str) -> None:

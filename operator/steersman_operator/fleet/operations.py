@@ -25,7 +25,7 @@ def begin(draft: Draft, engine: EngineState, goal: Control) -> None:
     )
     # A question for its load that is still under way was asked before the gate closed.
     changed = draft.change_engine(name, op=operation, external=False, asking_load=None)
-    if not engine.returning:
+    if goal is pool.goal(name):
         draft.change_engine(name, problem="")
     draft.note(changed, "Closing", f"closed to become {goal.value}")
 

@@ -5,6 +5,9 @@ from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.events import ProxyRef
 from steersman_operator.fleet.state import ProxyState
 
+REMEMBERED = 256
+"""How many of the proxies that have ended are remembered; hellos are late by seconds, not by days."""
+
 
 def required(draft: Draft, refs: tuple[ProxyRef, ...]) -> None:
     """The platform's account. A listed process that is not listed any more has ended.
@@ -17,9 +20,11 @@ def required(draft: Draft, refs: tuple[ProxyRef, ...]) -> None:
     """
     draft.change(proxies_known=True)
     wanted = {ref.uid: ref for ref in refs}
-    for uid, proxy in list(draft.proxies.items()):
-        if proxy.listed and uid not in wanted:
-            del draft.proxies[uid]
+    gone = [uid for uid, proxy in draft.proxies.items() if proxy.listed and uid not in wanted]
+    for uid in gone:
+        del draft.proxies[uid]
+    ended = [uid for uid in (*draft.state.ended, *gone) if uid not in wanted]
+    draft.change(ended=tuple(ended[-REMEMBERED:]))
     for uid, ref in wanted.items():
         if uid in draft.proxies:
             draft.change_proxy(uid, listed=True, listed_boot=ref.boot)
@@ -46,15 +51,22 @@ def joined(draft: Draft, ref: ProxyRef) -> None:
 
 
 def lost(draft: Draft, ref: ProxyRef) -> None:
-    """A connection is gone. The proxy may serve on; what it acknowledged stays true."""
-    if _current(draft, ref):
+    """A connection is gone. The proxy may serve on; what it acknowledged stays true.
+
+    Except for one whose end the platform has told: its hello had come late, after that.
+    """
+    if not _current(draft, ref):
+        return
+    if ref.uid in draft.state.ended:
+        del draft.proxies[ref.uid]
+    else:
         draft.change_proxy(ref.uid, connected=False)
 
 
 def heard(draft: Draft, ref: ProxyRef) -> None:
-    """A sign of life from a routing loop."""
+    """A sign of life from a routing loop, also of a proxy whose connection had gone silent."""
     if _current(draft, ref):
-        draft.change_proxy(ref.uid, heard=draft.now)
+        draft.change_proxy(ref.uid, heard=draft.now, connected=True)
 
 
 def acked(draft: Draft, ref: ProxyRef, epoch: Epoch) -> None:

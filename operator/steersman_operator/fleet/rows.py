@@ -1,9 +1,11 @@
 """From the state to the fleet table."""
 
+import msgspec
+
 from steersman.engine import EngineRow, Trust
 from steersman.table import Epoch, PoolRow, Table
 from steersman.versions import Order, VersionOrder
-from steersman_operator.fleet.spec import PoolSpec, PromoteAt
+from steersman_operator.fleet.spec import OnUnreachable, PoolSpec, PromoteAt
 from steersman_operator.fleet.state import EngineState
 
 UNKNOWN_MEMORY = ("unknown",)
@@ -39,7 +41,10 @@ def pool_row(pool: PoolSpec, *, fleet_max: str | None) -> PoolRow:
         default=pool.default,
         fleet_max=fleet_max,
         ordinals=pool.ordinals,
-        settings=pool.settings,
+        # The core counts a fenced proxy out, so the proxies must be told to fence themselves.
+        settings=msgspec.structs.replace(
+            pool.settings, fence=pool.on_unreachable is OnUnreachable.FENCE
+        ),
     )
 
 

@@ -150,6 +150,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     engines: dict[str, EngineState] = {}
     proxies: dict[str, ProxyState] = {}
     """By uid."""
+    ended: tuple[str, ...] = ()
+    """The uids of proxies that were listed and are no more, the latest last."""
     watched: tuple[str, ...] = ()
     brake_until: float | None = None
     numbers: int = 0
