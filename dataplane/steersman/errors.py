@@ -47,13 +47,6 @@ class DocumentError(SteersmanError):
         super().__init__("\n".join(problems) if problems else f"{path}: unusable")
 
 
-class EngineError(SteersmanError):
-    """An engine could not be asked, or its answer could not be used."""
-
-    code = "engine_error"
-    remedy = "Check that the URL is the engine's own and that the key is right."
-
-
 class ProxyUnreachable(SteersmanError):
     """A command asked a proxy and got no answer, or one that is not a proxy's."""
 

@@ -263,7 +263,9 @@ class ProxyApp:
         self.metrics_port = listening.getsockname()[1]
 
     async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
-        self._listening = listening = _bind(self.settings.host, self.settings.port)
+        self._listening = listening = _bind(
+            self.settings.host, self.settings.port, reuse=self.settings.reuse_port
+        )
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._adapter.protocol, sock=listening, backlog=BACKLOG
@@ -327,8 +329,8 @@ class ProxyApp:
         await self._stack.aclose()
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """A bound socket; IPv6 addresses also as ``[::1]``.
+def _bind(host: str, port: int, *, reuse: bool = False) -> socket.socket:
+    """A bound socket; IPv6 addresses also as ``[::1]``. ``reuse`` shares the port with others.
 
     :raises OSError: with the address, if it cannot be bound.
     """
@@ -337,6 +339,8 @@ def _bind(host: str, port: int) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((bare, port))
         listening.setblocking(False)
     except OSError as error:

@@ -72,6 +72,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     host: str = "127.0.0.1"
     port: int = 30000
+    reuse_port: bool = False
+    """Several proxies of one machine may listen on the same port; the system spreads connections."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 29000
     rl_enabled: bool = True

@@ -8,33 +8,14 @@ from steersman.settings import PoolSettings
 from steersman_proxy.exchange.messages import Outcome
 from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
-from tests.http.fake_engine import OK, Wire, always, fake_engine
-
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-
-
-class Busy:
-    """Sends the beginning of an answer; says when the request is here and when the proxy closed."""
-
-    def __init__(self, *answer: bytes) -> None:
-        self.arrived = asyncio.Event()
-        self.closed = asyncio.Event()
-        self._answer = answer
-
-    async def __call__(self, wire: Wire) -> None:
-        await wire.request()
-        await wire.send(*self._answer)
-        self.arrived.set()
-        await wire.gone()
-        self.closed.set()
+from tests.http.fake_engine import JSON, OK, STREAM, Watched, always, fake_engine
 
 
 @pytest.mark.parametrize(
     "answer", [[], [JSON], [JSON, b'{"a":']], ids=["no head", "head of JSON", "part of JSON"]
 )
 async def test_a_client_that_has_seen_nothing_gets_503(answer: list[bytes]) -> None:
-    script = Busy(*answer)
+    script = Watched(*answer)
     async with fake_engine(script) as engine, adapter_rig(engine.url) as rig:
         async with client_of(rig) as client:
             await client.send(post())
@@ -58,7 +39,7 @@ async def test_a_client_that_has_seen_nothing_gets_503(answer: list[bytes]) -> N
 
 
 async def test_a_client_in_the_middle_of_a_stream_sees_it_break() -> None:
-    script = Busy(STREAM, b"5\r\nhello\r\n")
+    script = Watched(STREAM, b"5\r\nhello\r\n")
     async with fake_engine(script) as engine, adapter_rig(engine.url) as rig:
         async with client_of(rig) as client:
             await client.send(post(b'{"stream":true}'))
@@ -75,7 +56,7 @@ async def test_a_client_in_the_middle_of_a_stream_sees_it_break() -> None:
 
 
 async def test_only_the_named_engine_is_cut() -> None:
-    one = Busy()
+    one = Watched()
     async with (
         fake_engine(one) as first,
         fake_engine(always(OK)) as second,
@@ -114,7 +95,7 @@ async def test_requests_that_wait_are_not_in_flight() -> None:
 
 
 async def test_a_client_that_leaves_while_it_is_cut_is_no_fault() -> None:
-    script = Busy()
+    script = Watched()
     async with fake_engine(script) as engine, adapter_rig(engine.url) as rig:
         async with client_of(rig) as client:
             await client.send(post())

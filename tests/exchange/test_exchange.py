@@ -327,7 +327,7 @@ def test_a_request_is_held_while_its_engines_are_paused_and_goes_on_later() -> N
     "rows",
     [
         (row("e0", released=("weights",)),),
-        (row("e0", "7"), row("e1", None, trust=Trust.UNSYNCED))[1:],
+        (row("e1", None, trust=Trust.UNSYNCED),),
         (row("e0", failed=True), row("e1", trust=Trust.UNCERTAIN)),
     ],
 )

@@ -182,3 +182,23 @@ def once(*parts: bytes, then: str = "wait") -> Script:
             await wire.gone()
 
     return script
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+
+
+class Watched:
+    """Sends the beginning of an answer; says when the request is here and when the proxy closed."""
+
+    def __init__(self, *answer: bytes) -> None:
+        self.arrived = asyncio.Event()
+        self.closed = asyncio.Event()
+        self._answer = answer
+
+    async def __call__(self, wire: Wire) -> None:
+        await wire.request()
+        await wire.send(*self._answer)
+        self.arrived.set()
+        await wire.gone()
+        self.closed.set()

@@ -12,26 +12,7 @@ from steersman_proxy.http.client_connection import WRITE_LIMIT
 from steersman_proxy.own.answer import OwnAnswer, json_answer
 from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
-from tests.http.fake_engine import OK, Wire, always, fake_engine
-
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-
-
-class Watched:
-    """Sends the beginning of an answer; says when the request is here and when the proxy closed."""
-
-    def __init__(self, *answer: bytes) -> None:
-        self.arrived = asyncio.Event()
-        self.closed = asyncio.Event()
-        self._answer = answer
-
-    async def __call__(self, wire: Wire) -> None:
-        await wire.request()
-        await wire.send(*self._answer)
-        self.arrived.set()
-        await wire.gone()
-        self.closed.set()
+from tests.http.fake_engine import JSON, OK, STREAM, Watched, Wire, always, fake_engine
 
 
 @pytest.mark.parametrize(

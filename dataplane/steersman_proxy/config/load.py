@@ -124,6 +124,7 @@ class _Reading:
         table_file = config.table.file
         return ProxySettings(
             host=config.listen.host,
+            reuse_port=config.listen.reuse_port,
             port=config.listen.port,
             metrics_host=config.metrics.host,
             metrics_port=config.metrics.port,

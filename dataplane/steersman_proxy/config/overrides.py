@@ -106,6 +106,7 @@ FLAGS: tuple[Flag, ...] = (
 
 SWITCHES: tuple[Flag, ...] = (
     Flag(name="--rl", path=("rl", "enabled"), help="awareness of weight versions"),
+    Flag(name="--reuse-port", path=("listen", "reusePort"), help="share the port with others"),
     Flag(name="--access-log", path=("logging", "access"), help="one log line for each request"),
 )
 """Flags that are on or, with ``--no-`` before the name, off."""

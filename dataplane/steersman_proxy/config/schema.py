@@ -46,6 +46,8 @@ class Listen(Model):
     """Address to listen on; `0.0.0.0` for every IPv4 interface, `::` for every IPv6 one."""
     port: Port = DEFAULTS.port
     """TCP port; 0 takes any free one and logs it."""
+    reuse_port: bool = DEFAULTS.reuse_port
+    """Whether several proxies of this machine share the port; the system spreads new connections."""
 
 
 class Metrics(Model):

@@ -30,6 +30,9 @@ _log = logging.getLogger("steersman.up")
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 5.0
+UID_VARIABLE = "POD_UID"
+"""Where a proxy looks for the uid under which it says hello."""
+
 STEADY = 10.0
 """Seconds of life after which a death counts as the first again."""
 
@@ -169,7 +172,7 @@ class Supervisor:
             f"proxy-{slot}",
             self._proxy_arguments(metrics_port),
             log=self._layout.log(f"proxy-{slot}"),
-            environment={"STEERSMAN_PROXY_UID": uid},
+            environment={UID_VARIABLE: uid},
         )
         try:
             pid = await child.start()
@@ -223,7 +226,7 @@ def _is_ours(pid: int, uid: str) -> bool:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False
-    return f"STEERSMAN_PROXY_UID={uid}".encode() in environment.split(b"\0")
+    return f"{UID_VARIABLE}={uid}".encode() in environment.split(b"\0")
 
 
 def _how(code: int) -> str:
