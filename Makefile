@@ -114,10 +114,10 @@ docs-check: venv ## fail if a generated page of docs/ is out of date
 
 .PHONY: bench bench-smoke
 bench: venv ## run every benchmark (minutes)
-	@for bench in $(BENCHES); do echo "== $$bench"; $(BIN)/python "$$bench" $(BENCH_ARGS); done
+	@for bench in $(BENCHES); do echo "== $$bench"; $(BIN)/python -m "tests.bench.$$(basename $$bench .py)" $(BENCH_ARGS); done
 
 bench-smoke: venv ## run every benchmark for a moment, to see that it runs
-	@for bench in $(BENCHES); do echo "== $$bench"; $(BIN)/python "$$bench" --quick; done
+	@for bench in $(BENCHES); do echo "== $$bench"; $(BIN)/python -m "tests.bench.$$(basename $$bench .py)" --quick; done
 
 .PHONY: ci
 ci: ## what is run on every submission

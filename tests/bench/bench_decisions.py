@@ -1,6 +1,6 @@
 """What one routing decision costs, and that it does not grow with the fleet.
 
-    python tests/bench/bench_decisions.py [--quick] [--json FILE]
+    python -m tests.bench.bench_decisions [--quick] [--json FILE]
 
 Measured in this process, without sockets: *choose* is eligibility for the request's version policy
 plus the policy's choice, for a request whose policy came in a header; *request* is all of
@@ -12,16 +12,9 @@ under every version policy. A missed goal ends with exit code 1, except with ``-
 measures too briefly to tell.
 """
 
-import argparse
-import json
-import os
-import platform
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from steersman.clock import MonotonicClock
@@ -32,6 +25,7 @@ from steersman.table import Epoch, PoolRow, Table
 from steersman_proxy.routing.fleet import Fleet
 from steersman_proxy.routing.request import RouteRequest, Selected
 from steersman_proxy.routing.view import PoolView
+from tests.bench.support import arguments, conclude
 
 POOL = "bench"
 GOAL = 1000.0
@@ -39,7 +33,8 @@ GOAL = 1000.0
 SIZES = (8, 1000)
 VERSION_POLICIES = ("any", "latest-only", "min-version:7", "max-staleness:10", "max-staleness:0")
 WITH_GOAL = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.POWER_OF_TWO)
-COMMAND = "python tests/bench/bench_decisions.py"
+FOLDERS = ("dataplane/steersman_proxy/routing", "dataplane/steersman_proxy/load")
+"""The code that is measured."""
 
 
 def fleet_of(engines: int, policy: RoutingPolicy) -> tuple[Fleet, Table]:
@@ -206,43 +201,6 @@ def missed(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def machine() -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
-        model = next(
-            (x.partition(":")[2].strip() for x in lines if x.startswith("model name")), model
-        )
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-    }
-
-
-def commit() -> str:
-    """The commit of the code, with a plus sign if files of the data plane differ from it."""
-
-    def git(*words: str) -> str:
-        here = Path(__file__).parent
-        done = subprocess.run(
-            ["git", *words], cwd=here, capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip()
-
-    name = git("rev-parse", "--short=12", "HEAD") or "unknown"
-    changed = git(
-        "status",
-        "--porcelain",
-        "--",
-        ":/dataplane/steersman_proxy/routing",
-        ":/dataplane/steersman_proxy/load",
-    )
-    return name + ("+" if changed else "")
-
-
 def print_table(results: list[dict[str, Any]]) -> None:
     print(f"{'':34} {'version policy':17} " + " ".join(f"{f'{n:,} engines':>14}" for n in SIZES))
     rows: dict[tuple[str, str], dict[int, float]] = {}
@@ -256,36 +214,21 @@ def print_table(results: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="seconds instead of a minute; no goals"
-    )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures to FILE too")
-    args = parser.parse_args()
+    args = arguments(__doc__).parse_args()
     results = measure(Stopwatch(quick=args.quick))
     print_table(results)
-    failures = missed(results)
-    document = {
-        "benchmark": "decisions",
-        "machine": machine(),
-        "commit": commit(),
-        "command": COMMAND + (" --quick" if args.quick else ""),
-        "goal": {"what": "choose", "policies": [p.value for p in WITH_GOAL], "below_ns": GOAL},
-        "goal_met": not failures,
-        "results": results,
-    }
-    if args.json is not None:
-        args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    for failure in failures:
-        print(f"over the goal of {GOAL:.0f} ns: {failure}", file=sys.stderr)
-    if failures and not args.quick:
-        return 1
-    print(
-        "\nGoal met: " + ("not judged (--quick)" if args.quick else f"choose below {GOAL:.0f} ns")
+    return conclude(
+        "decisions",
+        args,
+        folders=FOLDERS,
+        goal={
+            "what": f"choose below {GOAL:.0f} ns",
+            "policies": [policy.value for policy in WITH_GOAL],
+            "below_ns": GOAL,
+        },
+        missed=[f"{GOAL:.0f} ns: {failure}" for failure in missed(results)],
+        results=results,
     )
-    return 0
 
 
 if __name__ == "__main__":
