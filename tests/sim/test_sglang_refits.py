@@ -134,6 +134,16 @@ async def test_weights_are_undefined_between_wake_and_refit() -> None:
         assert span.version == "undefined"
 
 
+async def test_weights_that_are_backed_up_survive_a_sleep() -> None:
+    async with serving(sglang(weights_cpu_backup=True)) as client:
+        assert (await client.get("/server_info")).json["enable_weights_cpu_backup"] is True
+        await client.post("/release_memory_occupation", {"tags": ["weights"]})
+        await client.post("/resume_memory_occupation", {"tags": ["weights"]})
+        await client.post("/generate", generate_body(rid="a"))
+        (span,) = client.engine.journal.generation("a").truth
+        assert span.version == "default"
+
+
 async def test_sleep_flushes_the_cache() -> None:
     async with serving(sglang(block_size=4)) as client:
         await client.post("/generate", generate_body("0123456789"))

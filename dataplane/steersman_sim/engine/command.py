@@ -122,6 +122,11 @@ class SimEngineCommand:
             help="/health is no request for a token (sglang)",
         )
         add(
+            "--enable-weights-cpu-backup",
+            action="store_true",
+            help="weights survive a release of their memory (sglang)",
+        )
+        add(
             "--enable-scale-out",
             action=argparse.BooleanOptionalAction,
             default=True,
@@ -200,6 +205,7 @@ def config_of(args: argparse.Namespace) -> EngineConfig:
         dp_size=args.dp_size,
         tp_size=args.tp_size,
         stream_incremental=args.stream_incremental,
+        weights_cpu_backup=args.enable_weights_cpu_backup,
         health_generation=not args.no_health_generation,
         weight_transfer=None if args.weight_transfer == "none" else args.weight_transfer,
         dev_mode=args.dev_mode,

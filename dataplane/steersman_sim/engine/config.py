@@ -98,6 +98,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """SGLang: whether chunks of ``/generate`` carry only the new tokens instead of all so far."""
     health_generation: bool = True
     """SGLang ``SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION``: whether ``/health`` is a real probe."""
+    weights_cpu_backup: bool = False
+    """SGLang ``--enable-weights-cpu-backup``: whether weights survive a release of their memory."""
     weight_transfer: str | None = "nccl"
     """vLLM ``--weight-transfer-config`` backend; ``None`` is an engine launched without it."""
     dev_mode: bool = True

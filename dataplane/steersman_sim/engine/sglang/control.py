@@ -175,7 +175,7 @@ async def release_memory_occupation(call: Call) -> web.Response:
         await core.pace.sleep(core.config.timings.release_s)
         if "kv_cache" in tags:
             rank.scheduler.flush()
-        if "weights" in tags:
+        if "weights" in tags and not core.config.weights_cpu_backup:
             rank.weights.discard()
 
     await core.on_all_ranks(release)

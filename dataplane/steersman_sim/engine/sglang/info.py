@@ -70,6 +70,7 @@ def _launch_fields(core: SglangCore) -> dict[str, Any]:
         "disaggregation_bootstrap_port": 8998,
         "disaggregation_transfer_backend": "mooncake",
         "enable_memory_saver": True,
+        "enable_weights_cpu_backup": config.weights_cpu_backup,
         "stream_interval": 1,
         "random_seed": config.seed,
     }
