@@ -1,7 +1,9 @@
 """Durable records in a file: what survives the operator, and who may write."""
 
+import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from steersman.engine import Control
@@ -35,9 +37,7 @@ async def test_what_was_written_is_there_for_the_next_operator_in_a_later_term(
 
 async def test_an_intent_survives_with_its_call(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    intent = Durable(
-        engine="p/e0", facts=Facts(), call=CallKind.SLEEP, goal=Control.ASLEEP, deadline=60.0
-    )
+    intent = Durable(engine="p/e0", facts=Facts(), call=CallKind.SLEEP, goal=Control.ASLEEP, term=1)
     await opened(path).write(intent)
 
     assert FileStore(path).open()[1] == (intent,)
@@ -75,3 +75,60 @@ def test_a_generation_goes_up_with_each_other_spec_and_survives(tmp_path: Path) 
 
     assert [store.generation("p", spec) for spec in ("a", "a", "b", "a")] == [1, 1, 2, 3]
     assert opened(path).generation("p", "a") == 3
+
+
+def test_a_resource_was_created_when_it_was_first_asked_for(tmp_path: Path) -> None:
+    path, times = tmp_path / "state.json", iter((10.5, 20.0))
+    store = FileStore(path, wall=lambda: next(times))
+    store.open()
+
+    assert store.generation("RolloutEngine/a", "1") == 1
+    assert store.created("RolloutEngine/b") == 20.0
+    assert store.created("RolloutEngine/a") == 10.5
+    again = opened(path)
+    assert (again.created("RolloutEngine/a"), again.created("RolloutEngine/b")) == (10.5, 20.0)
+
+
+def test_a_later_term_is_later_than_ours_and_than_what_was_seen(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    store = opened(path)
+
+    assert store.advance(7) == (8, ())
+    assert store.advance(3) == (9, ())
+    assert FileStore(path).open()[0] == 10
+
+
+async def test_a_later_term_keeps_the_records_and_refuses_those_of_the_term_before(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "state.json"
+    store = opened(path)
+    await store.write(ASLEEP)
+    late = msgspec.structs.replace(ASLEEP, engine="p/e1")
+
+    waiting = asyncio.ensure_future(store.write(late))
+    assert store.advance(4) == (5, (ASLEEP,))
+    with pytest.raises(StoreConflict):
+        await waiting
+    await store.write(msgspec.structs.replace(late, term=5))
+
+    assert len(FileStore(path).open()[1]) == 2
+
+
+async def test_who_was_taken_over_begins_no_later_term(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    old = opened(path)
+    new = opened(path)
+
+    with pytest.raises(StoreConflict):
+        old.advance(9)
+    await new.write(msgspec.structs.replace(ASLEEP, term=2))
+
+
+def test_drafts_that_a_crash_has_left_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    opened(path)
+    (tmp_path / ".state.json.xyz.new").write_bytes(b"half")
+
+    opened(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["state.json"]

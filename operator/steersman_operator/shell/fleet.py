@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 from steersman.clock import Clock
 from steersman.errors import SteersmanError
@@ -81,6 +81,11 @@ class FleetShell:
         """Set before the first event that publishes."""
         self.on_change: list[Callable[[], None]] = []
         """Called after each event that changed the state."""
+        self.on_later_term: Callable[[int], None] | None = None
+        """Called with a term that a proxy follows and that is later than ours. Whoever can get a
+        still later one then feeds :class:`~steersman_operator.fleet.events.Elected`."""
+        self.peers: Callable[[], Sequence[str]] | None = None
+        """Where the other proxies are, by the platform's account; each table names them."""
         self._clock = clock
         self._engines = engines
         self._store = store
@@ -89,7 +94,6 @@ class FleetShell:
         self._queue: deque[Event] = deque()
         self._running = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._storing: asyncio.Lock = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------
@@ -178,8 +182,11 @@ class FleetShell:
 
     def max_term_seen(self, term: int) -> None:
         """A proxy follows a later leader than this one."""
-        if term > self.state.term:
-            _log.warning("a proxy follows term %d, this operator has %d", term, self.state.term)
+        if term <= self.state.term:
+            return
+        _log.warning("a proxy follows term %d, this operator has %d", term, self.state.term)
+        if self.on_later_term is not None:
+            self.on_later_term(term)
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -187,7 +194,8 @@ class FleetShell:
         match command:
             case Publish(table=table, urgent=urgent):
                 if self.publisher is not None:
-                    self.publisher.publish(table, urgent=urgent)
+                    peers = () if self.peers is None else self.peers()
+                    self.publisher.publish(table, urgent=urgent, peers=peers)
             case Watch(engines=engines):
                 if self.publisher is not None:
                     self.publisher.watch(engines)
@@ -255,9 +263,8 @@ class FleetShell:
     async def _write(self, command: Store) -> None:
         ok, detail = True, ""
         try:
-            # One after the other: a later record of an engine must not be overtaken by an earlier.
-            async with self._storing:
-                await self._store.write(command.record)
+            # Tasks begin in the order of their commands, and the store keeps it.
+            await self._store.write(command.record)
         except (SteersmanError, OSError) as error:
             ok, detail = False, str(error)
         self.feed(
@@ -272,7 +279,6 @@ class FleetShell:
 
     async def _forget(self, command: Forget) -> None:
         try:
-            async with self._storing:
-                await self._store.forget(command.engine)
+            await self._store.forget(command.engine)
         except (SteersmanError, OSError) as error:
             _log.warning("the record of engine %s could not be removed: %s", command.engine, error)

@@ -56,12 +56,17 @@ class EngineCaller(Protocol):
 
 
 class IntentStore(Protocol):
-    """Durable records, one an engine."""
+    """Durable records, one an engine.
+
+    What is asked for of one engine is done in the order in which it was asked for: a later record is
+    never overtaken by an earlier one, and may replace it before that was ever written. Of a change
+    that failed nobody knows whether it is there; no later change makes it.
+    """
 
     async def write(self, record: Durable) -> None:
-        """Write a record.
+        """Write a record; returns when it will be there whatever happens.
 
-        :raises StoreConflict: if another operator has taken over.
+        :raises StoreConflict: if another operator has taken over, or this one leads in a later term.
         :raises OSError: if it cannot be written.
         """
         ...
