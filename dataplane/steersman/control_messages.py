@@ -132,7 +132,9 @@ class Nack(_Message, frozen=True, array_like=True, tag=7):
 
 
 class Watch(_Message, frozen=True, array_like=True, tag=8):
-    """Report what is in flight on these engines: now, when one gets to 0, and twice a second."""
+    """Report what is in flight on these engines, and on no others: as soon as an engine is among
+    them, with each table, when one gets to 0, and twice a second while anything is.
+    """
 
     engines: Names
 

@@ -431,6 +431,27 @@ def test_a_zero_that_could_not_be_sent_is_told_later() -> None:
     assert operator.last(InFlight).counts == {"a": 0}
 
 
+def test_only_engines_that_were_not_watched_before_are_reported_when_the_watch_changes() -> None:
+    stage = Stage()
+    operator = stage.operator()
+    operator.join()
+    operator.sends(table(row("a"), row("b"), row("c")))
+    running = take(stage.fleet, "a")
+    operator.says(Watch(("a", "b")))
+    operator.says(Watch(("a", "b", "c")))
+    operator.says(Watch(("a",)))
+    assert [one.counts for one in operator.got(InFlight)] == [{"a": 1, "b": 0}, {"c": 0}]
+
+    # What was said of it before does not count by the next table; nor is its end forgotten.
+    operator.sends(table(row("a"), row("b"), seq=2))
+    assert operator.last(InFlight).counts == {"a": 1}
+    assert operator.last(InFlight).epoch == Epoch(1, 2)
+    operator.says(Watch(("a", "b")))
+    running.guard.release()
+    stage.pass_time(0.0)
+    assert operator.last(InFlight).counts == {"a": 0, "b": 0}
+
+
 def test_no_watch_no_report() -> None:
     stage = Stage()
     operator = stage.operator()

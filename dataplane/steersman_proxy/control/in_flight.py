@@ -1,8 +1,12 @@
 """What this process has in flight on the engines that the operator watches.
 
 A zero that is reported by the table that closed an engine's gate is final, and operations wait for
-it. So it is told at once: when the watch comes, when a table comes, and when the last request of an
-engine ends. Everything else is for people and may be half a second old.
+it. So it is told at once: when the engine is watched, when a table comes, and when its last request
+ends. Everything else is for people and may be half a second old.
+
+An engine that goes on being watched is not told again because others come or go: when a whole pool
+is paused they do that one by one, and of five hundred engines each change would be five hundred
+counts.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,8 +34,11 @@ class InFlightReporter:
 
     def watch(self, engines: Sequence[str]) -> None:
         """Report on these engines from now on, and on no others."""
-        self._watched = frozenset(engines)
-        self.refresh()
+        before, self._watched = self._watched, frozenset(engines)
+        if not self._watched:
+            self.refresh()
+        elif added := self._watched - before:
+            self._report(added)
 
     def refresh(self) -> None:
         """Report on all watched engines now: what an earlier report said may not count any more."""
@@ -60,4 +67,5 @@ class InFlightReporter:
     def _report(self, engines: Collection[str]) -> None:
         counts = self._fleet.in_flight(engines)
         if not self._send(counts) or any(counts.values()):
-            self.due = self._clock.now() + REPEAT
+            again = self._clock.now() + REPEAT
+            self.due = again if self.due is None else min(self.due, again)

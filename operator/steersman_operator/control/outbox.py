@@ -89,11 +89,16 @@ class Outbox:
             self.flush(session)
 
     def watch(self, engines: Sequence[str]) -> None:
-        """Have these engines watched, and no others."""
-        self.watched = tuple(engines)
+        """Have these engines watched, and no others.
+
+        That some need not be watched any more is no hurry: it goes along with what comes next.
+        """
+        before, self.watched = self.watched, tuple(engines)
+        urgent = not set(before).issuperset(engines)
         for session in self._sessions:
             session.watch_due = True
-            self.flush(session)
+            if urgent:
+                self.flush(session)
 
     def cut(self, engine: str, reason: str) -> None:
         """Have the requests on an engine ended."""
