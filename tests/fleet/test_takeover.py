@@ -3,6 +3,7 @@
 import pytest
 
 from steersman.engine import Control
+from steersman.table import Epoch
 from steersman_operator.fleet.commands import Call, Forget, Publish, Store
 from steersman_operator.fleet.events import (
     CallEnded,
@@ -12,6 +13,7 @@ from steersman_operator.fleet.events import (
     ProxiesRequired,
     ProxyJoined,
     SpecChanged,
+    Stored,
 )
 from steersman_operator.fleet.facts import CallKind, Outcome
 from steersman_operator.fleet.spec import RolloutMode
@@ -201,6 +203,38 @@ def test_an_operator_that_is_elected_again_begins_from_the_records(phase: Phase)
     bench.release()
     bench.do(LeaseRenewed(now=bench.now, valid_until=FOREVER))
     assert bench.run(200, lambda: bench.settled(PAUSED))
+
+
+@pytest.mark.parametrize(
+    "phase", [Phase.DRAINING, Phase.CLAIMING, Phase.EXECUTING, Phase.VERIFYING]
+)
+def test_a_leader_that_is_given_a_later_term_begins_anew_under_it(phase: Phase) -> None:
+    """A proxy follows a term of which this operator knew nothing; it never ceased to lead."""
+    bench = Bench(proxies="xy")
+    bench.want(PAUSED)
+    bench.until_phase(phase)
+    stores, calls = bench.stores, bench.calls
+    bench.stores, bench.calls, bench.looks = [], [], []
+    old = bench.state.epoch
+
+    bench.do(Elected(now=bench.now, term=7, durable=bench.records()))
+    assert bench.state.leading and not bench.state.published
+    # What the term before had asked for is answered yet, and changes nothing.
+    for store in stores:
+        bench.do(Stored(now=bench.now, engine="a", number=store.number))
+    for call in calls:
+        bench.truths["a"].take(call)
+        bench.do(CallEnded(now=bench.now, engine="a", number=call.number, outcome=Outcome.OK))
+    bench.ack("x", old)
+    assert not bench.calls and bench.state.proxies["x"].acked is None
+
+    bench.release()
+    bench.quiet.add("y")
+    bench.run(3)
+    assert bench.state.epoch > Epoch(7, 0)
+    assert not bench.calls and bench.called().count(PAUSE) <= 1, "y has not acknowledged it"
+    bench.release()
+    assert bench.run(100, lambda: bench.settled(PAUSED))
 
 
 def test_an_election_to_a_term_that_has_been_is_none() -> None:

@@ -71,6 +71,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One engine to be managed."""
 
     id: str
+    name: str = ""
+    """The name that people gave it, if they did; commands and pages show it."""
     url: str
     runtime: Runtime = Runtime.UNKNOWN
     role: Role = Role.PLAIN
