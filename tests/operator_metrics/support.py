@@ -54,9 +54,7 @@ class BenchClock:
 
 
 class Counted(Bench):
-    """Every step is counted; after each, ``check`` is called."""
-
-    check: Callable[[], None] | None = None
+    """Every step is counted."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.metrics = FleetMetrics(clock=BenchClock(lambda: self.now))
@@ -68,8 +66,6 @@ class Counted(Bench):
         commands = super().do(event)
         self.metrics.stepped(before, self.state, event, commands)
         assert self.metrics.faults == 0
-        if self.check is not None:
-            self.check()
         return commands
 
     # --- what was counted -------------------------------------------------------------------------

@@ -198,13 +198,13 @@ def test_an_engine_that_restarts_half_way(phase: Phase) -> None:
 
 
 def test_what_is_given_up_half_way_is_put_back_by_an_operation_of_its_own() -> None:
-    bench = Counted(drain_timeout=5.0)
+    bench = Counted()
     bench.want(ASLEEP)
-    bench.until_phase(Phase.EXECUTING, call=CallKind.PAUSE)
-    bench.truths["a"].busy = 1
+    bench.until_phase(Phase.EXECUTING, call=CallKind.SLEEP)
+    bench.end_call(Outcome.REFUSED)
     bench.release()
-    assert bench.run(60, lambda: bench.engine().gate.open)
-    assert bench.finished("sleep") == {"timed_out": 1}
+    assert bench.run(60, lambda: bench.settled(ACTIVE))
+    assert bench.finished("sleep") == {"refused": 1}
     assert bench.finished("resume") == {"done": 1}
     assert bench.closures() == {"operation": 1}
 
