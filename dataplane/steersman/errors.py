@@ -319,3 +319,68 @@ class UpstreamTimeout(UpstreamError):
     code = "upstream_timeout"
     status = 504
     remedy = "Raise the timeout named in the message, or see why the engine is slow."
+
+
+# --- What the operator answers to a wish -----------------------------------------------------------
+
+
+class EditError(RequestError):
+    """A wish such as a pause cannot be carried into the resource that has to hold it."""
+
+    status = 422
+
+
+class ResourceNotFound(EditError):
+    """There is no such resource, or it has no such engine."""
+
+    code = "resource_not_found"
+    status = 404
+    remedy = "Name one of those that `steersman get` lists."
+
+
+class EditRefused(EditError):
+    """The wish does not fit what is wanted already, so it may rest on a mistake."""
+
+    code = "edit_refused"
+    status = 409
+    remedy = "Use the verb that the message names."
+
+
+class ManifestChanged(EditError):
+    """The file has just been changed by somebody else, and that has not been read yet."""
+
+    code = "manifest_changed"
+    status = 409
+    remedy = "Try again in a second."
+
+
+class ManifestNotWritable(EditError):
+    """The file of the resource cannot be read or written."""
+
+    code = "manifest_not_writable"
+    status = 409
+    remedy = "Make file and directory writable for the operator, or change the file yourself."
+
+
+class ManifestUnusable(EditError):
+    """The file of the resource has errors; its last good version is in force."""
+
+    code = "manifest_unusable"
+    status = 422
+    remedy = "Mend the file first; the message names the lines."
+
+
+class EditImpossible(EditError):
+    """The place in the file cannot be changed without changing something else, too."""
+
+    code = "edit_impossible"
+    status = 422
+    remedy = "Make the change that the message names with an editor."
+
+
+class EditInvalid(EditError):
+    """With the change the resource would contradict itself."""
+
+    code = "edit_invalid"
+    status = 422
+    remedy = "Change what the message names first."

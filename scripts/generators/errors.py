@@ -24,13 +24,20 @@ are passed on as the engine wrote them.
 def pages() -> Mapping[str, str]:
     """The one page."""
     tree = list(_descendants(errors.SteersmanError))
-    answered = [kind for kind in tree if issubclass(kind, errors.RequestError)]
+    edits = [kind for kind in tree if issubclass(kind, errors.EditError)]
+    answered = [
+        kind for kind in tree if issubclass(kind, errors.RequestError) and kind not in edits
+    ]
     printed = [kind for kind in tree if not issubclass(kind, errors.RequestError)]
     parts = [
         INTRODUCTION,
         "## Answered by the proxy\n",
         "| Status | Code | What happened | What to do | `Retry-After` |\n|---|---|---|---|---|",
         *(_answered_row(kind) for kind in sorted(answered, key=lambda kind: kind.status)),
+        "\n## Answered by the operator\n",
+        "To `steersman pause`, `resume`, `sleep` and `wake`, which print it.\n",
+        "| Status | Code | What happened | What to do | `Retry-After` |\n|---|---|---|---|---|",
+        *(_answered_row(kind) for kind in sorted(edits, key=lambda kind: kind.status)),
         "\n## Printed by the programs\n",
         "| Code | What happened | What to do |\n|---|---|---|",
         *(f"| `{kind.code}` | {_meaning(kind)} | {_cell(kind.remedy)} |" for kind in printed),

@@ -9,15 +9,24 @@ what their extras bring; nothing else in ``steersman`` imports it.
 """
 
 from steersman.documents.document import Document, KeyPath
-from steersman.documents.load import load_document, parse_document, parse_documents, read_content
+from steersman.documents.load import (
+    load_document,
+    parse_document,
+    parse_documents,
+    read_content,
+    source_of,
+)
 from steersman.documents.model import Model
+from steersman.documents.nodes import Node
 
 __all__ = [
     "Document",
     "KeyPath",
     "Model",
+    "Node",
     "load_document",
     "parse_document",
     "parse_documents",
     "read_content",
+    "source_of",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from steersman.documents.document import Document, Flaw, Malformed, Place
+from steersman.documents.nodes import Node, read_nodes
 from steersman.documents.yaml12 import read_yaml, read_yaml_documents
 from steersman.errors import DocumentError
 
@@ -91,11 +92,7 @@ def parse_documents(
     :raises DocumentError: if it is not valid, or a document has no keys at its top.
     """
     try:
-        text = _decode(content)
-        if path.lower().endswith(".json"):
-            # JSON allows tabs between its tokens, YAML does not where a line begins.
-            text = _TABS.sub(lambda match: " " * len(match[0]), text)
-        found = read_yaml_documents(text, breathe=breathe)
+        found = read_yaml_documents(_as_yaml(path, _decode(content)), breathe=breathe)
     except Malformed as malformed:
         raise DocumentError(path, [_located(path, flaw) for flaw in malformed.flaws]) from None
     problems = [
@@ -104,6 +101,28 @@ def parse_documents(
     if problems:
         raise DocumentError(path, problems)
     return [Document(path, data=data, root=root) for data, root in found]
+
+
+def source_of(path: str, content: bytes) -> tuple[str, list[Node]]:
+    """The text of a file that :func:`parse_documents` takes, and where its documents are in it.
+
+    The text is without a byte order mark; as many nodes as the other has documents.
+
+    :raises DocumentError: as :func:`parse_documents`.
+    """
+    try:
+        text = _decode(content)
+        return text, read_nodes(_as_yaml(path, text))
+    except Malformed as malformed:
+        raise DocumentError(path, [_located(path, flaw) for flaw in malformed.flaws]) from None
+
+
+def _as_yaml(path: str, text: str) -> str:
+    """``text`` in as many characters, but as YAML."""
+    if not path.lower().endswith(".json"):
+        return text
+    # JSON allows tabs between its tokens, YAML does not where a line begins.
+    return _TABS.sub(lambda match: " " * len(match[0]), text)
 
 
 def _no_keys(path: str, line: int, data: object) -> str:

@@ -33,7 +33,8 @@ MAX_DIGITS = 400
 EVENTS_A_BREATH = 32
 """About a millisecond of reading."""
 
-_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+"""What means nothing, if it is written without quotes."""
 _BOOLS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -72,12 +73,12 @@ def _compose(
     text: str, composer: "_Composer", *, breathe: Callable[[], None] | None
 ) -> list[tuple[Any, Place]]:
     try:
-        for count, event in enumerate(_events(text), start=1):
+        for count, event in enumerate(events_of(text), start=1):
             composer.take(event)
             if breathe is not None and count % EVENTS_A_BREATH == 0:
                 breathe()
     except MarkedYAMLError as error:
-        composer.flaws.append(_flaw_of(error))
+        composer.flaws.append(flaw_of(error))
     except YAMLError as error:
         composer.flaws.append(Flaw(0, f"is not valid YAML: {str(error).splitlines()[0]}"))
     if composer.flaws:
@@ -85,12 +86,17 @@ def _compose(
     return composer.results
 
 
-def _events(text: str) -> Iterator[Event]:
+def events_of(text: str) -> Iterator[Event]:
+    """The parser's events; their marks count the characters of ``text``.
+
+    :raises YAMLError: of the library, at the first error of syntax.
+    """
     parser = YAML(typ="safe", pure=True)
     yield from parser.parse(text)
 
 
-def _flaw_of(error: MarkedYAMLError) -> Flaw:
+def flaw_of(error: MarkedYAMLError) -> Flaw:
+    """What the library says, in our words."""
     mark = error.problem_mark or error.context_mark
     problem = " ".join(str(error.problem or error.context or "unreadable").split())
     if "'\\t'" in problem:
@@ -180,7 +186,7 @@ class _Composer:
 
     def _resolve(self, text: str, line: int) -> Any:
         """The value of an unquoted scalar by the core schema of YAML 1.2."""
-        if text in _NULLS:
+        if text in NULLS:
             return None
         if text in _BOOLS:
             return _BOOLS[text]
