@@ -1,31 +1,40 @@
 """The conditions of a pool: few, truthful, and made for ``wait``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from steersman.engine import Trust
-from steersman_operator.fleet.goals import effective_goal
-from steersman_operator.fleet.spec import PoolSpec
-from steersman_operator.fleet.state import EngineState, Phase
+from steersman_operator.api.standing import EXTERNAL, Standing
+
+NAMED = 5
+"""Engines that a message names; the others are counted."""
+
+AS_EXPECTED = "AsExpected"
+"""The reason of a condition that says nothing bad."""
 
 
 class ConditionType(StrEnum):
     """The names, as on a RolloutEngine."""
 
     READY = "Ready"
-    """Every engine is in the state that is asked for, and can be reached."""
+    """The operator has published its table, every engine is in the state that is asked for and can be
+    reached, and those that are to serve are open."""
     PROGRESSING = "Progressing"
-    """Some engine is on its way."""
+    """Some engine is on its way; says what is waited for."""
     DEGRADED = "Degraded"
-    """Some engine cannot be brought to where it should be, or cannot be reached."""
+    """Some engine cannot be brought to where it should be, or cannot be reached; says why."""
     EXTERNALLY_CONTROLLED = "ExternallyControlled"
     """Somebody else has changed the state of an engine."""
     UNSYNCED = "Unsynced"
     """Some engine has not shown the pool's version."""
     REMOVAL_HELD_BACK = "RemovalHeldBack"
     """Most of the engines would go at once; they are kept for a while."""
+    CONFLICT = "Conflict"
+    """Another resource claims the same engine, the same model, or to be the default."""
+    MANIFEST_INVALID = "ManifestInvalid"
+    """The file cannot be used as it is now; its last good version is in force."""
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,71 +42,102 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
     type: str
     status: str
-    reason: str = ""
+    reason: str = AS_EXPECTED
     message: str = ""
 
 
-def settled(engine: EngineState, pool: PoolSpec) -> bool:
-    """Whether an engine is where the spec wants it."""
-    goal = pool.goal(engine.spec.id)
-    return engine.op is None and engine.facts.control is goal and engine.settled is goal
-
-
-def phase_of(engine: EngineState, pool: PoolSpec) -> str:
-    """The word for where an engine stands."""
-    if engine.op is not None:
-        return engine.op.phase.value
-    if not engine.known:
-        return "Unknown"
-    if not engine.reachable:
-        return "Unreachable"
-    if engine.given_up is not None and effective_goal(engine, pool) is not pool.goal(
-        engine.spec.id
-    ):
-        return "GivenUp"
-    if engine.external:
-        return "External"
-    return "Settled" if settled(engine, pool) else Phase.CLOSING.value
-
-
 def conditions_of(
-    pool: PoolSpec, engines: Sequence[EngineState], *, fleet_max: str | None
+    engines: Sequence[Standing],
+    *,
+    published: bool,
+    fleet_max: str | None,
+    conflicts: Sequence[str] = (),
+    errors: Sequence[str] = (),
 ) -> list[Condition]:
-    """All conditions of a pool, always in the same order."""
-    moving = [engine for engine in engines if engine.op is not None]
-    lost = [engine for engine in engines if engine.known and not engine.reachable]
-    stuck = [engine for engine in engines if engine.problem and engine.op is None]
-    external = [engine for engine in engines if engine.external]
-    unsynced = [
-        engine
-        for engine in engines
-        if fleet_max is not None and engine.known and engine.trust is not Trust.VERIFIED
-    ]
-    leaving = [engine for engine in engines if engine.leaving]
-    unready = [engine for engine in engines if not settled(engine, pool) or not engine.reachable]
-    bad = list(dict.fromkeys((*lost, *stuck)))
+    """All conditions of a pool, always in the same order.
+
+    ``published`` is whether the operator leads and has told the proxies of its fleet; ``conflicts``
+    and ``errors`` are the sentences about its manifest.
+    """
+    moving = [one for one in engines if one.engine.op is not None]
+    troubled = [one for one in engines if one.trouble and one.phase != EXTERNAL]
+    external = [one for one in engines if one.engine.external]
+    unsynced = [one for one in engines if _unsynced(one, fleet_max)]
+    leaving = [one for one in engines if one.engine.leaving]
     return [
-        _condition(ConditionType.READY, not unready and bool(engines), unready or [], "Settled"),
-        _condition(ConditionType.PROGRESSING, bool(moving), moving, "Operation"),
-        _condition(ConditionType.DEGRADED, bool(bad), bad, "EnginesInTrouble"),
-        _condition(ConditionType.EXTERNALLY_CONTROLLED, bool(external), external, "Drift"),
-        _condition(ConditionType.UNSYNCED, bool(unsynced), unsynced, "VersionNotShown"),
-        _condition(ConditionType.REMOVAL_HELD_BACK, bool(leaving), leaving, "Brake"),
+        _ready(engines, published=published),
+        _about(ConditionType.PROGRESSING, moving, "Operation", _progress),
+        _about(ConditionType.DEGRADED, troubled, "EnginesInTrouble", lambda one: one.trouble),
+        _about(ConditionType.EXTERNALLY_CONTROLLED, external, "Drift", lambda one: one.trouble),
+        _about(ConditionType.UNSYNCED, unsynced, "VersionNotShown", _shown),
+        _about(ConditionType.REMOVAL_HELD_BACK, leaving, "Brake", lambda _: "not in the spec"),
+        _told(ConditionType.CONFLICT, conflicts, "ClaimedTwice"),
+        _told(ConditionType.MANIFEST_INVALID, errors, "LastGoodVersionInForce"),
     ]
 
 
-def _condition(
-    kind: ConditionType, true: bool, engines: Sequence[EngineState], reason: str
+def _ready(engines: Sequence[Standing], *, published: bool) -> Condition:
+    kind = ConditionType.READY.value
+    members = [one for one in engines if not one.engine.leaving]
+    if not members:
+        return Condition(type=kind, status="False", reason="NoEngines", message="it has no engines")
+    if not published:
+        message = "the operator has not told the proxies of this fleet yet"
+        return Condition(type=kind, status="False", reason="NotPublished", message=message)
+    missing = [one for one in members if not one.in_place]
+    if not missing:
+        return Condition(type=kind, status="True", reason="Settled")
+    message = _listed(missing, _why_not_ready)
+    return Condition(type=kind, status="False", reason="EnginesNotReady", message=message)
+
+
+def _about(
+    kind: ConditionType, engines: Sequence[Standing], reason: str, why: Callable[[Standing], str]
 ) -> Condition:
+    """A condition that holds if there are such engines."""
+    if not engines:
+        return Condition(type=kind.value, status="False")
+    message = _listed(engines, why)
+    return Condition(type=kind.value, status="True", reason=reason, message=message)
+
+
+def _told(kind: ConditionType, sentences: Sequence[str], reason: str) -> Condition:
+    if not sentences:
+        return Condition(type=kind.value, status="False")
+    message = "; ".join(sentences[:NAMED])
+    if len(sentences) > NAMED:
+        message += f"; and {len(sentences) - NAMED} more"
+    return Condition(type=kind.value, status="True", reason=reason, message=message)
+
+
+def _listed(engines: Sequence[Standing], why: Callable[[Standing], str]) -> str:
     parts = []
-    for engine in engines[:5]:
-        why = engine.problem or (engine.op.phase.value if engine.op is not None else "")
-        parts.append(f"{engine.spec.id}: {why}" if why else engine.spec.id)
-    if len(engines) > len(parts):
-        parts.append(f"and {len(engines) - len(parts)} more")
-    return Condition(
-        type=kind.value,
-        status="True" if true else "False",
-        reason=reason if true or engines else "",
-        message="; ".join(parts),
-    )
+    for one in engines[:NAMED]:
+        reason = why(one)
+        parts.append(f"{one.name}: {reason}" if reason else one.name)
+    if len(engines) > NAMED:
+        parts.append(f"and {len(engines) - NAMED} more")
+    return "; ".join(parts)
+
+
+def _why_not_ready(one: Standing) -> str:
+    if one.settled and one.engine.reachable:
+        return "is closed"
+    return one.trouble or _progress(one)
+
+
+def _progress(one: Standing) -> str:
+    return f"{one.phase}, {one.waiting}" if one.waiting else one.phase
+
+
+def _unsynced(one: Standing, fleet_max: str | None) -> bool:
+    trust = one.engine.trust
+    if trust in (Trust.UNSYNCED, Trust.UNCERTAIN):
+        return True
+    return fleet_max is not None and one.engine.known and trust is not Trust.VERIFIED
+
+
+def _shown(one: Standing) -> str:
+    version = one.engine.version
+    shown = "shows no version" if version is None else f"shows {version}"
+    return f"{shown}, {one.engine.trust.value}"

@@ -5,26 +5,58 @@ Whoever may open the socket may do everything; its directory belongs to the user
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from aiohttp import web
 
-from steersman.errors import RequestError, UnknownRoute
+from steersman.errors import BodyTooLarge, MethodNotAllowed, RequestError, UnknownRoute
+from steersman_operator.api.watching import Lines
 
-WATCH_GAP = 0.1
-"""Seconds between two lines of a watch; changes in between are told together."""
+_log = logging.getLogger("steersman.api")
+
+MAX_BODY = 64 * 1024
+"""Bytes of an edit."""
+
+BODY_TIMEOUT = 10.0
+"""Seconds that a body may take."""
+
+CLOSE_GRACE = 0.5
+"""Seconds that answers under way get when the operator ends."""
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
 
 
 class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A wish: a state for a pool, or for one engine of it."""
 
-    kind: str
+    kind: Literal["RolloutEngine"]
     name: str
-    state: str
+    verb: Literal["pause", "resume", "sleep", "wake"]
     engine: str | None = None
+
+
+class EditDone(Protocol):
+    """What came of an edit."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the resource that holds the wish."""
+        ...
+
+    @property
+    def changed(self) -> bool:
+        """Whether the manifest had to be changed for it."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """What else there is to know, for people."""
+        ...
 
 
 class FleetApi(Protocol):
@@ -34,22 +66,15 @@ class FleetApi(Protocol):
         """The state of the fleet."""
         ...
 
-    async def edit(self, edit: Edit) -> int:
-        """Carry a wish into the manifest; returns the generation that holds it.
+    async def edit(self, edit: Edit) -> EditDone:
+        """Carry a wish into the manifest.
 
         :raises RequestError: if there is no such resource, or its file cannot be edited.
         """
         ...
 
-    async def explain(self, query: dict[str, str]) -> tuple[int, bytes]:
-        """A proxy's explanation: status and JSON.
-
-        :raises RequestError: if no proxy can be asked.
-        """
-        ...
-
     async def changed(self) -> None:
-        """Wait for the next change of the fleet."""
+        """Wait for the next change of the fleet after the call."""
         ...
 
 
@@ -59,12 +84,21 @@ class LocalApi:
     def __init__(self, fleet: FleetApi, *, path: Path) -> None:
         self._fleet = fleet
         self._path = path
-        app = web.Application(middlewares=[_errors])
+        self._lines = Lines(fleet.status, fleet.changed)
+        self._edits: set[asyncio.Task[EditDone]] = set()
+        app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
         app.router.add_get("/v1/status", self._status)
-        app.router.add_get("/v1/watch", self._watch)
+        app.router.add_get("/v1/watch", self._watch, allow_head=False)
         app.router.add_post("/v1/edit", self._edit)
-        app.router.add_get("/v1/explain", self._explain)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        # A watcher that leaves is found out at once, not at the next line.
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=CLOSE_GRACE, handler_cancellation=True
+        )
+
+    @property
+    def watchers(self) -> int:
+        """How many watch now."""
+        return self._lines.watchers
 
     async def start(self) -> None:
         """Listen.
@@ -74,12 +108,16 @@ class LocalApi:
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         await self._runner.setup()
-        await web.UnixSite(self._runner, str(self._path)).start()
+        site = web.UnixSite(self._runner, str(self._path), backlog=BACKLOG)
+        await site.start()
         self._path.chmod(0o600)
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop. An edit that has begun is carried out."""
+        await self._lines.close()
         await self._runner.cleanup()
+        if self._edits:
+            await asyncio.wait(self._edits)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 
@@ -89,52 +127,72 @@ class LocalApi:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
-        async for status in self._statuses():
-            await answer.write(msgspec.json.encode(status) + b"\n")
+        # Closed here and not by the garbage collector, so that who has left is not counted.
+        async with contextlib.aclosing(self._lines.follow()) as lines:
+            async for line in lines:
+                await answer.write(line)
         return answer
-
-    async def _statuses(self) -> AsyncIterator[dict[str, Any]]:
-        last = None
-        while True:
-            status = self._fleet.status()
-            if status != last:
-                yield status
-                last = status
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._fleet.changed()
-            await asyncio.sleep(WATCH_GAP)
 
     async def _edit(self, request: web.Request) -> web.Response:
         try:
-            edit = msgspec.json.decode(await request.read(), type=Edit)
-        except msgspec.DecodeError as error:
-            return _failure(422, "invalid_edit", str(error))
-        return _json({"generation": await self._fleet.edit(edit)})
+            async with asyncio.timeout(BODY_TIMEOUT):
+                body = await request.read()
+        except TimeoutError:
+            return _failure(408, "body_timeout", f"the body took more than {BODY_TIMEOUT:g} s")
+        try:
+            edit = msgspec.json.decode(body, type=Edit)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _failure(422, "invalid_edit", f"the body is not an edit: {error}")
+        # Whoever asked may leave; a file is not left half edited for that.
+        work = asyncio.ensure_future(self._fleet.edit(edit))
+        self._edits.add(work)
+        work.add_done_callback(self._edit_ended)
+        done = await asyncio.shield(work)
+        return _json(
+            {"generation": done.generation, "changed": done.changed, "message": done.message}
+        )
 
-    async def _explain(self, request: web.Request) -> web.Response:
-        status, body = await self._fleet.explain(dict(request.query))
-        return web.Response(status=status, body=body, content_type="application/json")
+    def _edit_ended(self, work: asyncio.Task[EditDone]) -> None:
+        self._edits.discard(work)
+        if not work.cancelled():
+            work.exception()  # whoever had asked may not be there to take it
 
 
 @web.middleware
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
+    path = request.path[:200]
     try:
         return await handler(request)
     except RequestError as error:
-        return web.Response(status=error.status, body=error.body(), content_type="application/json")
+        return _answer(error)
     except web.HTTPNotFound:
-        unknown = UnknownRoute(f"{request.path[:200]!r} is not a route of the operator")
-        return web.Response(status=404, body=unknown.body(), content_type="application/json")
+        return _answer(UnknownRoute(f"{path!r} is not a route of the operator"))
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        answer = _answer(MethodNotAllowed(f"{path} takes {allowed}, not {error.method}"))
+        answer.headers["Allow"] = allowed
+        return answer
+    except web.HTTPRequestEntityTooLarge:
+        return _answer(BodyTooLarge(f"an edit has at most {MAX_BODY} bytes"))
+    except (web.HTTPException, ConnectionError):
+        raise
+    except Exception:  # noqa: BLE001
+        # Of a fault here the commands must hear, and the operator must go on.
+        _log.exception("%s %s failed", request.method, path)
+        return _failure(500, "internal_error", "a fault of the operator; its log has more")
+
+
+def _answer(error: RequestError) -> web.Response:
+    return web.Response(status=error.status, body=error.body(), content_type="application/json")
 
 
 def _failure(status: int, code: str, message: str) -> web.Response:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    content = {"error": {"type": kind, "code": code, "message": message, "param": None}}
     return web.Response(
-        status=status,
-        body=msgspec.json.encode({"error": {"code": code, "message": message}}),
-        content_type="application/json",
+        status=status, body=msgspec.json.encode(content), content_type="application/json"
     )
 
 

@@ -1,106 +1,214 @@
 """The state of the fleet as JSON: what ``steersman get`` and ``describe`` show."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steersman.engine import Control
-from steersman_operator.api.conditions import conditions_of, phase_of, settled
-from steersman_operator.fleet.barrier import barrier
+import msgspec
+
+from steersman.engine import Control, Runtime
+from steersman_operator.api.conditions import conditions_of
+from steersman_operator.api.standing import Standing, display_name, standing
+from steersman_operator.fleet.barrier import in_flight
 from steersman_operator.fleet.spec import PoolSpec
-from steersman_operator.fleet.state import EngineState, Phase, State, Timing
+from steersman_operator.fleet.state import EngineState, ProxyState, State, Timing
 
 
-def status_of(
-    state: State, *, timing: Timing, pids: Mapping[str, int | None], now: float
-) -> dict[str, Any]:
-    """Everything; ``pids`` are those of the proxies by uid, where they are known."""
+class ProxyFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One proxy process by the platform's account."""
+
+    pid: int | None = None
+    metrics_url: str | None = None
+
+
+class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a RolloutEngine is written, and what is wrong there."""
+
+    file: str = ""
+    line: int = 0
+    created: float | None = None
+    """Seconds since 1970."""
+    errors: Sequence[str] = ()
+    """Why its file cannot be used as it is now."""
+    conflicts: Sequence[str] = ()
+    """Sentences about what another resource claims as well."""
+
+
+class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One WeightVersion as it is written."""
+
+    name: str
+    model: str
+    version: str
+    ordinal: int | None = None
+    source: str = ""
+    """Where the weights come from, such as ``Disk /models/7`` or ``External``."""
+    digest: str | None = None
+    file: str = ""
+    line: int = 0
+    created: float | None = None
+
+
+class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the core does not know, and people ask for."""
+
+    pid: int = 0
+    uptime: float = 0.0
+    """Seconds since the operator started."""
+    endpoint: str = ""
+    """Where clients reach the proxies."""
+    proxies: Mapping[str, ProxyFacts] = {}
+    """By uid."""
+    pools: Mapping[str, PoolFacts] = {}
+    """By name."""
+    errors: Sequence[str] = ()
+    """Everything that is wrong with the manifests."""
+    weight_versions: Sequence[VersionFacts] = ()
+
+
+NOTHING_KNOWN = PoolFacts()
+NO_PROCESS = ProxyFacts()
+
+
+def status_of(state: State, *, timing: Timing, now: float, facts: FleetFacts) -> dict[str, Any]:
+    """Everything, ready to be written as JSON. ``now`` is on the clock of the events."""
+    members: dict[str, list[EngineState]] = {name: [] for name in state.pools}
+    for engine in state.engines.values():
+        members[engine.pool].append(engine)
     return {
-        "epoch": str(state.epoch),
-        "term": state.term,
-        "leading": state.leading,
-        "published": state.published,
+        "operator": {
+            "pid": facts.pid,
+            "term": state.term,
+            "leading": state.leading,
+            "published": state.published,
+            "epoch": str(state.epoch),
+            "uptime": round(facts.uptime, 1),
+        },
+        "endpoint": facts.endpoint,
         "proxies": [
-            {
-                "uid": uid,
-                "boot": proxy.ref.boot,
-                "connected": proxy.connected,
-                "listed": proxy.listed,
-                "acked": None if proxy.acked is None else str(proxy.acked),
-                "heard_age": None if proxy.heard is None else round(now - proxy.heard, 3),
-                "pid": pids.get(uid),
-            }
+            _proxy(proxy, facts.proxies.get(uid, NO_PROCESS), now=now)
             for uid, proxy in sorted(state.proxies.items())
         ],
-        "pools": [_pool(state, pool, timing=timing, now=now) for pool in state.pools.values()],
+        "errors": list(facts.errors),
+        "pools": [
+            _pool(
+                state,
+                pool,
+                [
+                    standing(engine, pool, state=state, timing=timing, now=now)
+                    for engine in members[pool.name]
+                ],
+                facts.pools.get(pool.name, NOTHING_KNOWN),
+            )
+            for pool in state.pools.values()
+        ],
+        "weight_versions": [msgspec.to_builtins(version) for version in facts.weight_versions],
     }
 
 
-def _pool(state: State, pool: PoolSpec, *, timing: Timing, now: float) -> dict[str, Any]:
-    engines = [engine for engine in state.engines.values() if engine.pool == pool.name]
+def _proxy(proxy: ProxyState, facts: ProxyFacts, *, now: float) -> dict[str, Any]:
+    return {
+        "uid": proxy.ref.uid,
+        "boot": proxy.ref.boot,
+        "connected": proxy.connected,
+        "listed": proxy.listed,
+        "acked": None if proxy.acked is None else str(proxy.acked),
+        "heard_age": None if proxy.heard is None else round(max(0.0, now - proxy.heard), 1),
+        "pid": facts.pid,
+        "metrics_url": facts.metrics_url,
+    }
+
+
+def _pool(
+    state: State, pool: PoolSpec, engines: list[Standing], facts: PoolFacts
+) -> dict[str, Any]:
     fleet_max = state.promoted.get(pool.name)
-    counts = Counter(engine.facts.control for engine in engines)
+    controls = Counter(one.engine.facts.control for one in engines)
+    opened = sum(one.engine.gate.open for one in engines)
     return {
         "name": pool.name,
         "models": list(pool.models),
-        "state": pool.state.value.capitalize(),
+        "default": pool.default,
+        "state": _word(pool.state),
         "generation": pool.generation,
+        "runtime": _runtime(pool),
+        "drift": pool.drift.value,
+        "on_unreachable_proxy": pool.on_unreachable.value,
+        "overrides": _overrides(pool, engines),
+        "file": facts.file,
+        "line": facts.line,
+        "created": facts.created,
+        "manifest_errors": list(facts.errors),
         "fleet_max": fleet_max,
         "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-            }
-            for condition in conditions_of(pool, engines, fleet_max=fleet_max)
+            msgspec.structs.asdict(condition)
+            for condition in conditions_of(
+                engines,
+                published=state.leading and state.published,
+                fleet_max=fleet_max,
+                conflicts=facts.conflicts,
+                errors=facts.errors,
+            )
         ],
         "counts": {
             "total": len(engines),
-            "ready": sum(settled(engine, pool) and engine.reachable for engine in engines),
-            "open": sum(engine.gate.open for engine in engines),
-            "closed": sum(not engine.gate.open for engine in engines),
-            "paused": counts[Control.PAUSED],
-            "asleep": counts[Control.ASLEEP],
+            "ready": sum(one.in_place for one in engines),
+            "open": opened,
+            "closed": len(engines) - opened,
+            "paused": controls[Control.PAUSED],
+            "asleep": controls[Control.ASLEEP],
         },
-        "engines": [_engine(state, engine, pool, timing=timing, now=now) for engine in engines],
+        "engines": [_engine(state, one) for one in engines],
     }
 
 
-def _engine(
-    state: State, engine: EngineState, pool: PoolSpec, *, timing: Timing, now: float
-) -> dict[str, Any]:
-    control = engine.facts.control
-    operation = engine.op
-    message = engine.problem
-    if operation is not None and operation.phase is Phase.DRAINING and not message:
-        stands = barrier(
-            engine,
-            proxies=state.proxies,
-            on_unreachable=pool.on_unreachable,
-            now=now,
-            since=state.elected_at,
-            timing=timing,
-        )
-        message = stands.sentence(now=now, proxies=state.proxies)
-    reports = [proxy.in_flight.get(engine.spec.id) for proxy in state.proxies.values()]
-    watched = engine.spec.id in state.watched
+def _word(control: Control) -> str:
+    """A state as it is written in manifests."""
+    return control.value.capitalize()
+
+
+def _runtime(pool: PoolSpec) -> str:
+    """What its engines run, if it is the same everywhere."""
+    found = {spec.runtime for spec in pool.engines}
+    return found.pop().value if len(found) == 1 else Runtime.UNKNOWN.value
+
+
+def _overrides(pool: PoolSpec, engines: list[Standing]) -> list[dict[str, str]]:
+    if not pool.overrides:
+        return []
+    names = {one.engine.spec.id: one.name for one in engines}
+    return [
+        {"engine": names.get(engine, engine), "state": _word(control)}
+        for engine, control in pool.overrides.items()
+    ]
+
+
+def _engine(state: State, one: Standing) -> dict[str, Any]:
+    engine = one.engine
+    spec, operation, control = engine.spec, engine.op, engine.facts.control
+    counts: list[int | None] = []
+    if operation is not None and engine.closed_at is not None:
+        # Reported only while an operation waits for it.
+        counts = [in_flight(proxy, spec.id, engine.closed_at) for proxy in state.proxies.values()]
+    known = [count for count in counts if count is not None]
     return {
-        "id": engine.spec.id,
-        "name": engine.spec.id.rpartition("/")[2],
-        "url": engine.spec.url,
-        "runtime": engine.spec.runtime.value,
-        "role": engine.spec.role.value,
+        "id": spec.id,
+        "name": display_name(engine),
+        "url": spec.url,
+        "runtime": spec.runtime.value,
+        "role": spec.role.value,
         "control": "unknown" if control is None else control.value,
-        "desired": pool.goal(engine.spec.id).value,
+        "desired": one.goal.value,
         "gate": "open" if engine.gate.open else "closed",
         "version": engine.version,
         "trust": engine.trust.value,
-        "phase": phase_of(engine, pool),
-        "problem": message,
-        # Reported only while an operation waits for it.
-        "in_flight": sum(report[0] for report in reports if report) if watched else None,
+        "phase": one.phase,
+        "problem": one.trouble or one.waiting,
+        "waiting": one.waiting,
+        "becoming": None if operation is None else operation.goal.value,
+        "in_flight": sum(known) if known else None,
         "reachable": engine.reachable,
         "boot_id": engine.facts.boot_id,
         "external": engine.external,
+        "leaving": engine.leaving,
     }

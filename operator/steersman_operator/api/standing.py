@@ -1,0 +1,173 @@
+"""Where an engine stands, for people: one word, and one sentence where there is something to say.
+
+The status, the conditions and every command take their words from here, so that they agree.
+"""
+
+import msgspec
+
+from steersman.engine import Control
+from steersman_operator.fleet.barrier import Barrier, barrier
+from steersman_operator.fleet.readiness import idle_enough, needs_clear
+from steersman_operator.fleet.spec import PoolSpec
+from steersman_operator.fleet.state import EngineState, Operation, Phase, State, Timing
+
+PENDING = "Pending"
+"""Nothing is under way yet."""
+UNKNOWN = "Unknown"
+"""Nobody has looked at it since this operator leads."""
+UNREACHABLE = "Unreachable"
+GIVEN_UP = "GivenUp"
+"""It is not where it should be, and nothing more is tried."""
+EXTERNAL = "External"
+"""Somebody else has changed its state, and it is left alone."""
+LEAVING = "Leaving"
+"""Not in the spec any more."""
+SETTLED = "Settled"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine in words."""
+
+    engine: EngineState
+    goal: Control
+    """What the spec asks for."""
+    phase: str
+    """A phase of an operation, or one of the words above."""
+    settled: bool
+    """Whether it is in the state that is asked for, and nothing is under way."""
+    in_place: bool
+    """Whether it is also reachable, and open if it is to serve."""
+    trouble: str = ""
+    """Why it cannot be brought to where it should be."""
+    waiting: str = ""
+    """What the operation under way waits for."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return display_name(self.engine)
+
+    @property
+    def sentence(self) -> str:
+        """The most important thing to say; empty if all is well."""
+        if self.trouble:
+            return self.trouble
+        if self.waiting:
+            return self.waiting
+        return "" if self.phase == SETTLED else self.phase.lower()
+
+
+def display_name(engine: EngineState) -> str:
+    """The name of an engine in its manifest, or its id."""
+    return getattr(engine.spec, "name", "") or engine.spec.id
+
+
+def standing(
+    engine: EngineState, pool: PoolSpec, *, state: State, timing: Timing, now: float
+) -> Standing:
+    """Put one engine into words."""
+    goal = pool.goal(engine.spec.id)
+    settled = (
+        engine.op is None
+        and engine.known
+        and engine.facts.control is goal
+        and engine.settled is goal
+    )
+    opened = goal is not Control.ACTIVE or engine.gate.open
+    waiting = "" if engine.op is None else _waiting(engine, engine.op, pool, state, timing, now)
+    phase = _phase(engine, pool, goal=goal, settled=settled)
+    return Standing(
+        engine=engine,
+        goal=goal,
+        phase=phase,
+        settled=settled,
+        in_place=settled and opened and engine.reachable,
+        trouble=_trouble(engine, pool, phase=phase),
+        waiting=waiting,
+    )
+
+
+def _phase(engine: EngineState, pool: PoolSpec, *, goal: Control, settled: bool) -> str:
+    if engine.op is not None:
+        return engine.op.phase.value
+    if not engine.known:
+        return UNKNOWN
+    if not engine.reachable:
+        return UNREACHABLE
+    if engine.leaving:
+        return LEAVING
+    if settled:
+        return SETTLED
+    if _gave_up(engine, pool) or engine.facts.released is None:
+        return GIVEN_UP
+    return EXTERNAL if engine.external else PENDING
+
+
+def _gave_up(engine: EngineState, pool: PoolSpec) -> bool:
+    """Whether what the spec asks for now was tried and is not tried again."""
+    return engine.given_up == (pool.goal(engine.spec.id), pool.generation)
+
+
+def _trouble(engine: EngineState, pool: PoolSpec, *, phase: str) -> str:
+    if engine.known and not engine.reachable:
+        return f"does not answer; {engine.problem}" if engine.problem else "does not answer"
+    if engine.problem and (engine.op is not None or phase == GIVEN_UP):
+        # A problem of the past is kept until the next operation; it says nothing of a settled engine.
+        return engine.problem
+    if phase == EXTERNAL:
+        found = engine.facts.control
+        return (
+            f"found {'unknown' if found is None else found.value}, was put {engine.settled.value}; "
+            f"left alone, as drift is {pool.drift.value}"
+        )
+    return ""
+
+
+def _waiting(
+    engine: EngineState,
+    operation: Operation,
+    pool: PoolSpec,
+    state: State,
+    timing: Timing,
+    now: float,
+) -> str:
+    match operation.phase:
+        case Phase.CLOSING | Phase.DRAINING:
+            return _draining(engine, operation, pool, state, timing, now)
+        case Phase.CLAIMING:
+            return "writing down what is about to be done"
+        case Phase.EXECUTING:
+            call = "the call" if operation.call is None else operation.call.value
+            return f"waiting for the engine to answer: {call}"
+        case Phase.VERIFYING:
+            return "looking whether it has become " + operation.goal.value
+
+
+def _draining(
+    engine: EngineState,
+    operation: Operation,
+    pool: PoolSpec,
+    state: State,
+    timing: Timing,
+    now: float,
+) -> str:
+    later = "waiting before the next try" if now < operation.next_try else ""
+    if operation.goal is Control.ACTIVE:
+        return later
+    stands = barrier(
+        engine,
+        proxies=state.proxies,
+        on_unreachable=pool.on_unreachable,
+        now=now,
+        since=state.elected_at,
+        timing=timing,
+    )
+    clear = needs_clear(operation, pool)
+    if not clear:
+        # What is in flight is not waited for.
+        stands = Barrier(unacked=stands.unacked, unpublished=stands.unpublished)
+    if not (stands.clear if clear else stands.acknowledged):
+        return stands.sentence(now=now, proxies=state.proxies)
+    if clear and not idle_enough(operation, timing=timing):
+        return "all proxies have let go; waiting for the engine to say that it is idle"
+    return later

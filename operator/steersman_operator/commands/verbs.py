@@ -1,0 +1,142 @@
+"""``steersman pause``, ``resume``, ``sleep`` and ``wake``: ask for a state, and see it come."""
+
+import argparse
+import re
+from collections.abc import Callable
+
+from steersman.cli import EXIT_FAILED, EXIT_OK
+from steersman_operator.client import FleetClient
+from steersman_operator.commands.fleet import (
+    EXIT_INTERRUPTED,
+    EXIT_TIMEOUT,
+    add_directory,
+    client_of,
+    duration,
+    say,
+    warn,
+)
+from steersman_operator.commands.kinds import ROLLOUT_ENGINE, WORDS
+from steersman_operator.commands.progress import Progress, Verdict, Wish, progress_of
+
+SECONDS = re.compile(r"silent for \d+ s")
+"""What grows by itself in a sentence."""
+
+
+class VerbCommand:
+    """One verb: the state that it asks for, and the word for having got there."""
+
+    def __init__(self, verb: str, *, state: str, done: str, help_: str) -> None:
+        self.help = help_
+        self._verb = verb
+        self._state = state
+        self._done = done
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("name", metavar="NAME", help="the RolloutEngine")
+        parser.add_argument("--engine", metavar="E", help="only this engine of it")
+        add_directory(parser)
+        parser.add_argument(
+            "--timeout",
+            type=duration,
+            default=0.0,
+            metavar="DURATION",
+            help="how long to wait until it is so, such as 30s (default: as long as it takes)",
+        )
+        parser.add_argument("--no-wait", action="store_true", help="ask for it, and leave")
+        parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Ask, and wait; 1 if it is refused or given up, 3 if it takes too long."""
+        client = client_of(args)
+        out: Callable[[str], None] = (lambda _: None) if args.quiet else say
+        name = bare_name(args.name)
+        edited = client.edit(name, verb=self._verb, engine=args.engine)
+        if edited.message:
+            out(edited.message)
+        wish = Wish(pool=name, engine=args.engine, state=self._state, generation=edited.generation)
+        if args.no_wait:
+            out(f"{wish.what} is to be {self._state.lower()} (generation {wish.generation})")
+            return EXIT_OK
+        try:
+            return self._follow(client, wish, timeout=args.timeout or None, out=out)
+        except KeyboardInterrupt:
+            warn(f"\nNo longer waiting. {_goes_on(wish)}")
+            return EXIT_INTERRUPTED
+
+    def _follow(
+        self,
+        client: FleetClient,
+        wish: Wish,
+        *,
+        timeout: float | None,
+        out: Callable[[str], None],
+    ) -> int:
+        told = Told(out)
+        progress = Progress(Verdict.WAITING, {})
+        for status in client.watch(timeout=timeout, on_lost=out):
+            progress = progress_of(status, wish)
+            match progress.verdict:
+                case Verdict.WAITING:
+                    told.tell(progress)
+                case Verdict.DONE:
+                    none = "" if progress.lines else "; it has no engines"
+                    out(f"{wish.what} {self._done}{none}")
+                    return EXIT_OK
+                case Verdict.FAILED:
+                    warn(f"Error: {wish.what} is not {self._done}")
+                    for engine, why in progress.lines.items():
+                        warn(f"  {engine}: {why}")
+                    return EXIT_FAILED
+                case Verdict.SUPERSEDED:
+                    warn(f"Error: {progress.sentence}")
+                    return EXIT_FAILED
+        warn(f"Error: {wish.what} is not {self._done} after {timeout:g} s")
+        for engine, line in progress.lines.items():
+            warn(f"  {engine}: {line}" if engine else f"  {line}")
+        warn(_goes_on(wish))
+        return EXIT_TIMEOUT
+
+
+class Told:
+    """Prints what has changed since the last account, a line for each engine."""
+
+    def __init__(self, out: Callable[[str], None]) -> None:
+        self._out = out
+        self._lines: dict[str, str] = {}
+
+    def tell(self, progress: Progress) -> None:
+        """Print the lines that say something new."""
+        for engine, line in progress.lines.items():
+            heart = SECONDS.sub("silent", line)
+            if self._lines.get(engine) != heart:
+                self._lines[engine] = heart
+                self._out(f"{engine}: {line}" if engine else line)
+
+
+def bare_name(name: str) -> str:
+    """A RolloutEngine's name; ``re/NAME`` is taken, too."""
+    word, slash, rest = name.partition("/")
+    return rest if slash and WORDS.get(word.lower()) is ROLLOUT_ENGINE else name
+
+
+def _goes_on(wish: Wish) -> str:
+    return f"The operation goes on; see `steersman describe re {wish.pool}`."
+
+
+pause = VerbCommand(
+    "pause",
+    state="Paused",
+    done="paused",
+    help_="pause a RolloutEngine, or one engine of it: no new requests, nothing generated",
+)
+resume = VerbCommand(
+    "resume", state="Active", done="resumed", help_="let what is paused serve again"
+)
+sleep = VerbCommand(
+    "sleep",
+    state="Asleep",
+    done="asleep",
+    help_="put a RolloutEngine, or one engine of it, to sleep: its GPU memory is given back",
+)
+wake = VerbCommand("wake", state="Active", done="awake", help_="let what is asleep serve again")
