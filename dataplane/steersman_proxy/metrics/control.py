@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import (
     SummaryMetricFamily,
 )
 
+from steersman_proxy.control.operator_link import LinkState
 from steersman_proxy.control.status import ControlStatus
 
 
@@ -19,6 +20,28 @@ def control_metrics(status: ControlStatus) -> Iterator[Metric]:
     )
     fresh.add_metric((), float(status.fresh))
     yield fresh
+    if status.silent is not None:
+        silent = GaugeMetricFamily(
+            "steersman_control_silent_seconds",
+            "Since the leading operator was last proven to have heard this proxy.",
+        )
+        silent.add_metric((), status.silent)
+        yield silent
+    term = GaugeMetricFamily(
+        "steersman_control_term",
+        "The latest term that was ever seen; the operator that leads it is followed.",
+    )
+    term.add_metric((), status.term)
+    yield term
+    links = GaugeMetricFamily(
+        "steersman_control_operators",
+        "Addresses of operators, by how the connection stands; one is joined.",
+        labels=("state",),
+    )
+    states = [link.state for link in status.links]
+    for state in LinkState:
+        links.add_metric((state.value,), states.count(state.value))
+    yield links
     if status.leader_epoch is not None:
         epoch = GaugeMetricFamily(
             "steersman_control_epoch",

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from operator import is_not
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -84,7 +85,7 @@ class FleetMetrics(ShellObserver):
         """One event has led from one state to the next."""
         try:
             self._count(before, after, event, commands)
-        except Exception:
+        except Exception:  # noqa: BLE001 - see below
             # The commands of this very step come next; no count is worth an operator that stops.
             if not self.faults:
                 _log.exception("a fault at counting; the metrics are wrong from here on")
@@ -184,7 +185,7 @@ class FleetMetrics(ShellObserver):
         events = Tally("events", "Events that the core has taken in, by kind.", "event")
         for kind, count in self._steps.items():
             events.add(kind.__name__, by=count)
-        yield events.family()
+        yield events.family((kind.__name__,) for kind in get_args(Event))
         if self._control is not None:
             yield from control_metrics(self._control())
 
