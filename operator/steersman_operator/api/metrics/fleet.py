@@ -99,8 +99,9 @@ class FleetMetrics(ShellObserver):
         notes = self._commanded(after, commands) if commands else {}
         olds, news = before.engines, after.engines
         if news is not olds:
-            changed = compress(news, map(is_not, news.values(), map(olds.get, news)))
-            for name in changed:
+            # Whoever changed is another object than any before, so that positions may be compared.
+            known = olds.values() if len(olds) == len(news) else map(olds.get, news)
+            for name in compress(news, map(is_not, news.values(), known)):
                 self._changed(
                     name, olds.get(name), news[name], event, notes.get(name, NO_NOTES), after.now
                 )
@@ -152,6 +153,8 @@ class FleetMetrics(ShellObserver):
         notes: Sequence[str],
         now: float,
     ) -> None:
+        if old is new:
+            return  # it has another place in the table
         if old is None or new is None or old.pool != new.pool:
             same_operation = same_gate = False
         else:
