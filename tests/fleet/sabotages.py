@@ -101,7 +101,7 @@ def a_lost_connection_is_death() -> Iterator[None]:
     def lost(draft: Any, ref: Any) -> None:
         known = draft.proxies.get(ref.uid)
         if known is not None and known.ref == ref:
-            del draft.proxies[ref.uid]
+            draft.remove_proxy(ref.uid)
 
     with mock.patch.object(proxies, "lost", lost):
         yield

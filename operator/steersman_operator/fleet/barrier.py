@@ -10,6 +10,8 @@ closed. Required is every proxy process that exists: what the platform lists, an
 hello. A missed heartbeat, a lost connection and a partition are not death.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from steersman.table import Epoch
@@ -40,7 +42,7 @@ class Barrier(msgspec.Struct, frozen=True):
         """Whether nobody has a request in flight either."""
         return self.acknowledged and not self.busy
 
-    def sentence(self, *, now: float, proxies: dict[str, ProxyState]) -> str:
+    def sentence(self, *, now: float, proxies: Mapping[str, ProxyState]) -> str:
         """What is waited for, for people."""
         if self.unpublished:
             return "waiting for the first table"
@@ -65,7 +67,7 @@ def _why_unacked(proxy: ProxyState, *, now: float) -> str:
 def barrier(
     engine: EngineState,
     *,
-    proxies: dict[str, ProxyState],
+    proxies: Mapping[str, ProxyState],
     on_unreachable: OnUnreachable,
     now: float,
     since: float,

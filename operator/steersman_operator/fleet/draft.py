@@ -1,5 +1,6 @@
 """A state under change, within one step."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,15 +12,23 @@ from steersman_operator.fleet.state import EngineState, ProxyState, State, Timin
 
 
 class Draft:
-    """Collects the changes of one step; the state that it began from stays as it was."""
+    """Collects the changes of one step; the state that it began from stays as it was.
+
+    Most steps change one engine or one proxy, or none, in fleets of hundreds: what is not changed is
+    not copied, and :attr:`changed` tells what has to be looked at afterwards.
+    """
 
     def __init__(self, state: State, *, timing: Timing) -> None:
         self.before = state
         self.state = state
         self.timing = timing
-        self.engines = dict(state.engines)
-        self.proxies = dict(state.proxies)
+        self.engines: Mapping[str, EngineState] = state.engines
+        self.proxies: Mapping[str, ProxyState] = state.proxies
+        self.changed: dict[str, None] = {}
+        """The engines that were changed, added or removed, in the order of their first change."""
         self.commands: list[Command] = []
+        self._own_engines: dict[str, EngineState] | None = None
+        self._own_proxies: dict[str, ProxyState] | None = None
 
     @property
     def now(self) -> float:
@@ -33,14 +42,41 @@ class Draft:
     def change_engine(self, engine: str, **fields: Any) -> EngineState:
         """Change fields of one engine."""
         changed = msgspec.structs.replace(self.engines[engine], **fields)
-        self.engines[engine] = changed
+        self.put_engine(changed)
         return changed
+
+    def put_engine(self, engine: EngineState) -> None:
+        """Add an engine, or replace all that is known of it."""
+        self._engines_to_change(engine.spec.id)[engine.spec.id] = engine
+
+    def remove_engine(self, engine: str) -> EngineState:
+        """Take an engine out; returns what was known of it."""
+        return self._engines_to_change(engine).pop(engine)
+
+    def _engines_to_change(self, engine: str) -> dict[str, EngineState]:
+        if self._own_engines is None:
+            self.engines = self._own_engines = dict(self.engines)
+        self.changed[engine] = None
+        return self._own_engines
 
     def change_proxy(self, uid: str, **fields: Any) -> ProxyState:
         """Change fields of one proxy."""
         changed = msgspec.structs.replace(self.proxies[uid], **fields)
-        self.proxies[uid] = changed
+        self.put_proxy(changed)
         return changed
+
+    def put_proxy(self, proxy: ProxyState) -> None:
+        """Add a proxy, or replace all that is known of it."""
+        self._proxies_to_change()[proxy.ref.uid] = proxy
+
+    def remove_proxy(self, uid: str) -> None:
+        """Take a proxy out."""
+        del self._proxies_to_change()[uid]
+
+    def _proxies_to_change(self) -> dict[str, ProxyState]:
+        if self._own_proxies is None:
+            self.proxies = self._own_proxies = dict(self.proxies)
+        return self._own_proxies
 
     def pool_of(self, engine: EngineState) -> PoolSpec:
         """The pool of an engine."""

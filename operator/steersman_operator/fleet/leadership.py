@@ -24,7 +24,7 @@ def elected(draft: Draft, *, term: int, durable: tuple[Durable, ...]) -> None:
     )
     for name, engine in list(draft.engines.items()):
         record = take_record(draft, name)
-        draft.engines[name] = new_engine(draft, engine.spec, pool=engine.pool, record=record)
+        draft.put_engine(new_engine(draft, engine.spec, pool=engine.pool, record=record))
     for uid in draft.proxies:
         draft.change_proxy(uid, acked=None, heard=None, in_flight={})
 

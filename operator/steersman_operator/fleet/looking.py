@@ -1,4 +1,9 @@
-"""Looking at engines: when, and what follows from what is seen."""
+"""Looking at engines: when, and what follows from what is seen.
+
+Engines with which nothing is the matter take turns, so that a large fleet is not asked more than an
+operator can ask: each gets the next turn after the last one given. Whatever waits for a look, an
+operation, a new engine or one that has just not answered, does not wait for a turn.
+"""
 
 import msgspec
 
@@ -6,7 +11,7 @@ from steersman.engine import Control, Trust
 from steersman_operator.fleet.commands import Look
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.facts import Facts, Observation
-from steersman_operator.fleet.state import EngineState, Phase
+from steersman_operator.fleet.state import EngineState, Phase, Timing
 
 
 def give_up_lost(draft: Draft) -> tuple[str, ...]:
@@ -14,6 +19,8 @@ def give_up_lost(draft: Draft) -> tuple[str, ...]:
 
     The answer was lost, perhaps with whoever had asked.
     """
+    if draft.now < draft.state.look_due:
+        return ()
     lost = []
     for name, engine in list(draft.engines.items()):
         asked = engine.looking
@@ -23,14 +30,28 @@ def give_up_lost(draft: Draft) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def look_if_due(draft: Draft, name: str) -> None:
-    """Have an engine looked at; one look at a time."""
-    engine = draft.engines[name]
-    if engine.looking is not None or draft.now < engine.look_at:
-        return
-    spec = engine.spec
-    draft.change_engine(name, looking=draft.now)
-    draft.emit(Look(engine=spec.id, url=spec.url, runtime=spec.runtime))
+def look_where_due(draft: Draft) -> None:
+    """Have those engines looked at whose time has come; one look at a time."""
+    now, timing, due = draft.now, draft.timing, draft.state.look_due
+    for name in draft.changed:
+        engine = draft.engines.get(name)
+        if engine is not None:
+            due = min(due, _due(engine, timing))
+    if now >= due:
+        due = now + timing.look_every
+        for name, engine in list(draft.engines.items()):
+            if engine.looking is None and now >= engine.look_at:
+                spec = engine.spec
+                engine = draft.change_engine(name, looking=now)
+                draft.emit(Look(engine=spec.id, url=spec.url, runtime=spec.runtime))
+            due = min(due, _due(engine, timing))
+    if due != draft.state.look_due:
+        draft.change(look_due=due)
+
+
+def _due(engine: EngineState, timing: Timing) -> float:
+    """When something is to be done about looking at an engine."""
+    return engine.look_at if engine.looking is None else engine.looking + timing.look_timeout
 
 
 def observed(draft: Draft, name: str, *, asked: float, seen: Observation) -> None:
@@ -38,8 +59,7 @@ def observed(draft: Draft, name: str, *, asked: float, seen: Observation) -> Non
     engine = draft.engines[name]
     if engine.looking != asked:
         return
-    wait = draft.timing.look_soon if _impatient(engine) else draft.timing.look_every
-    engine = draft.change_engine(name, looking=None, look_at=draft.now + wait)
+    engine = _look_again(draft, engine, reachable=seen.reachable)
     if not seen.reachable:
         _missed(draft, engine)
         return
@@ -55,8 +75,19 @@ def observed(draft: Draft, name: str, *, asked: float, seen: Observation) -> Non
         _count_as_before(draft, name)
 
 
-def _impatient(engine: EngineState) -> bool:
-    return engine.op is not None and engine.op.phase is Phase.VERIFYING
+def _look_again(draft: Draft, engine: EngineState, *, reachable: bool) -> EngineState:
+    """A look has ended; when is the next."""
+    now, timing, name = draft.now, draft.timing, engine.spec.id
+    if engine.op is not None and engine.op.phase is Phase.VERIFYING:
+        return draft.change_engine(name, looking=None, look_at=now + timing.look_soon)
+    if not reachable and engine.misses + 1 < timing.misses:
+        return draft.change_engine(name, looking=None, look_at=now + timing.look_every)
+    turn = engine.turn
+    if turn <= now:
+        # Not if the one it has is still to come: this look was an extra one.
+        turn = max(now + timing.look_every, draft.state.last_turn + 1 / timing.looks_per_second)
+        draft.change(last_turn=turn)
+    return draft.change_engine(name, looking=None, look_at=turn, turn=turn)
 
 
 def _missed(draft: Draft, engine: EngineState) -> None:

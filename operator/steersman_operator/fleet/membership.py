@@ -83,7 +83,7 @@ def _remove(draft: Draft, name: str) -> None:
     What we did to it and did not undo is remembered: it may be named again, and some engines cannot
     be asked. Most will not be named again, so that only the latest are kept.
     """
-    record = draft.engines.pop(name).durable
+    record = draft.remove_engine(name).durable
     if record is None or (record.call is None and record.facts.control is Control.ACTIVE):
         draft.emit(Forget(engine=name))
         return
@@ -97,9 +97,9 @@ def _update(draft: Draft, name: str, spec: EngineSpec, pool: str) -> None:
     known = draft.engines.get(name)
     if known is None:
         record = take_record(draft, name)
-        draft.engines[name] = new_engine(draft, spec, pool=pool, record=record)
+        draft.put_engine(new_engine(draft, spec, pool=pool, record=record))
     elif known.spec.url != spec.url:
-        draft.engines[name] = _moved(draft, known, spec, pool)
+        draft.put_engine(_moved(draft, known, spec, pool))
     elif known.spec != spec or known.pool != pool or known.leaving:
         draft.change_engine(name, spec=spec, pool=pool, leaving=False)
         if known.spec.boot_id != spec.boot_id:

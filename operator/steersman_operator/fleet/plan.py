@@ -4,14 +4,14 @@ It binds what can be spread out (disk refits, and reverting drift). What people 
 pool's ``state``, an override or an external refit, is done as told, all at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from steersman_operator.fleet.spec import PoolSpec
 from steersman_operator.fleet.state import EngineState
 
 
 def may_close(
-    pool: PoolSpec, candidates: Iterable[str], *, engines: dict[str, EngineState]
+    pool: PoolSpec, candidates: Iterable[str], *, engines: Mapping[str, EngineState]
 ) -> list[str]:
     """Those of ``candidates`` (open engines, most urgent first) that may be closed now.
 

@@ -1,9 +1,10 @@
 """Which proxy processes exist, and what each has acknowledged and reported."""
 
 from steersman.table import Epoch
+from steersman_operator.fleet import barrier
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.events import ProxyRef
-from steersman_operator.fleet.state import ProxyState
+from steersman_operator.fleet.state import EngineState, ProxyState
 
 REMEMBERED = 256
 """How many of the proxies that have ended are remembered; hellos are late by seconds, not by days."""
@@ -22,16 +23,14 @@ def required(draft: Draft, refs: tuple[ProxyRef, ...]) -> None:
     wanted = {ref.uid: ref for ref in refs}
     gone = [uid for uid, proxy in draft.proxies.items() if proxy.listed and uid not in wanted]
     for uid in gone:
-        del draft.proxies[uid]
+        draft.remove_proxy(uid)
     ended = [uid for uid in (*draft.state.ended, *gone) if uid not in wanted]
     draft.change(ended=tuple(ended[-REMEMBERED:]))
     for uid, ref in wanted.items():
         if uid in draft.proxies:
             draft.change_proxy(uid, listed=True, listed_boot=ref.boot)
         else:
-            draft.proxies[uid] = ProxyState(
-                ref=ref, met=draft.now, listed=True, listed_boot=ref.boot
-            )
+            draft.put_proxy(ProxyState(ref=ref, met=draft.now, listed=True, listed_boot=ref.boot))
 
 
 def joined(draft: Draft, ref: ProxyRef) -> None:
@@ -40,13 +39,15 @@ def joined(draft: Draft, ref: ProxyRef) -> None:
     Another boot under the same uid: a process has one identity for its life, so the old one ended.
     """
     known = draft.proxies.get(ref.uid) or ProxyState(ref=ref, met=draft.now)
-    draft.proxies[ref.uid] = ProxyState(
-        ref=ref,
-        met=known.met,
-        listed=known.listed,
-        listed_boot=known.listed_boot,
-        connected=True,
-        heard=draft.now,
+    draft.put_proxy(
+        ProxyState(
+            ref=ref,
+            met=known.met,
+            listed=known.listed,
+            listed_boot=known.listed_boot,
+            connected=True,
+            heard=draft.now,
+        )
     )
 
 
@@ -58,7 +59,7 @@ def lost(draft: Draft, ref: ProxyRef) -> None:
     if not _current(draft, ref):
         return
     if ref.uid in draft.state.ended:
-        del draft.proxies[ref.uid]
+        draft.remove_proxy(ref.uid)
     else:
         draft.change_proxy(ref.uid, connected=False)
 
@@ -69,13 +70,23 @@ def heard(draft: Draft, ref: ProxyRef) -> None:
         draft.change_proxy(ref.uid, heard=draft.now, connected=True)
 
 
-def acked(draft: Draft, ref: ProxyRef, epoch: Epoch) -> None:
-    """A table is in force at a proxy."""
+def acked(draft: Draft, ref: ProxyRef, epoch: Epoch) -> tuple[str, ...]:
+    """A table is in force at a proxy; returns the engines under an operation that it has closed."""
     if not _current(draft, ref) or epoch.term != draft.state.term or epoch > draft.state.epoch:
-        return
+        return ()
     known = draft.proxies[ref.uid].acked
     newest = epoch if known is None else max(known, epoch)
     draft.change_proxy(ref.uid, acked=newest, heard=draft.now)
+    if newest == known:
+        return ()
+    return tuple(
+        name
+        for name, engine in draft.engines.items()
+        if engine.op is not None
+        and engine.closed_at is not None
+        and (known is None or known < engine.closed_at)
+        and engine.closed_at <= newest
+    )
 
 
 def nacked(draft: Draft, ref: ProxyRef, epoch: Epoch, detail: str) -> None:
@@ -83,17 +94,36 @@ def nacked(draft: Draft, ref: ProxyRef, epoch: Epoch, detail: str) -> None:
     heard(draft, ref)
 
 
-def in_flight(draft: Draft, ref: ProxyRef, *, epoch: Epoch, counts: dict[str, int]) -> None:
-    """What a proxy has running, by the table of ``epoch``; older reports change nothing."""
+def in_flight(
+    draft: Draft, ref: ProxyRef, *, epoch: Epoch, counts: dict[str, int]
+) -> tuple[str, ...]:
+    """What a proxy has running, by the table of ``epoch``; older reports change nothing.
+
+    Returns the engines of which it says something else than before.
+    """
     if not _current(draft, ref) or epoch.term != draft.state.term:
-        return
-    reports = dict(draft.proxies[ref.uid].in_flight)
+        return ()
+    before = draft.proxies[ref.uid]
+    reports = dict(before.in_flight)
     for engine, count in counts.items():
-        before = reports.get(engine)
-        if before is None or before[1] <= epoch:
+        last = reports.get(engine)
+        if last is None or last[1] <= epoch:
             reports[engine] = (count, epoch)
     known = {engine: report for engine, report in reports.items() if engine in draft.engines}
-    draft.change_proxy(ref.uid, in_flight=known, heard=draft.now)
+    after = draft.change_proxy(ref.uid, in_flight=known, heard=draft.now)
+    return tuple(
+        name
+        for name in counts
+        if name in draft.engines and _says_else(draft.engines[name], before, after)
+    )
+
+
+def _says_else(engine: EngineState, before: ProxyState, after: ProxyState) -> bool:
+    """Whether the barrier of an engine takes two reports for different ones."""
+    name, closed_at = engine.spec.id, engine.closed_at
+    if closed_at is None:
+        return False
+    return barrier.in_flight(before, name, closed_at) != barrier.in_flight(after, name, closed_at)
 
 
 def _current(draft: Draft, ref: ProxyRef) -> bool:

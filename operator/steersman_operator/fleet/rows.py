@@ -1,5 +1,7 @@
 """From the state to the fleet table."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from steersman.engine import EngineRow, Trust
@@ -81,7 +83,7 @@ def _oldest(order: VersionOrder, versions: list[str]) -> str | None:
 
 
 def table_of(
-    engines: dict[str, EngineState],
+    engines: Mapping[str, EngineState],
     pools: dict[str, PoolSpec],
     *,
     epoch: Epoch,

@@ -96,6 +96,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     """When it is sent again, after the store has refused it."""
     look_at: float = 0.0
     """When it is to be looked at next."""
+    turn: float = 0.0
+    """The last turn to be looked at that it was given; it may have been looked at before that."""
     looking: float | None = None
     """When the look under way began."""
     asking_load: float | None = None
@@ -158,6 +160,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The last number given to a command."""
     promoted: dict[str, str] = {}
     """By pool: the fleet max in force."""
+    look_due: float = 0.0
+    """Before then no engine is to be looked at, and no look is overdue."""
+    last_turn: float = 0.0
+    """The last turn to be looked at that was given to an engine."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +179,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     verify_timeout: float = 60.0
     """How long an engine is looked at before an operation is given up."""
     look_every: float = 2.0
+    """Between two looks at an engine with which nothing is the matter; longer in a large fleet."""
+    looks_per_second: float = 40.0
+    """At all such engines together."""
     look_soon: float = 0.2
     """The same while an operation waits for what is seen."""
     look_timeout: float = 10.0

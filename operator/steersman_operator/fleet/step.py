@@ -32,7 +32,7 @@ from steersman_operator.fleet.events import (
     Tick,
 )
 from steersman_operator.fleet.rows import fleet_max, row_of, table_of
-from steersman_operator.fleet.state import Phase, State, Timing
+from steersman_operator.fleet.state import EngineState, Phase, State, Timing
 
 DEFAULT_TIMING = Timing()
 
@@ -57,8 +57,7 @@ def step(
                 goals.reconcile(draft, name)
         _watch(draft)
         _publish(draft)
-        for name in list(draft.engines):
-            looking.look_if_due(draft, name)
+        looking.look_where_due(draft)
     # Who does not lead follows what happens, and does nothing about it.
     return draft.finished(), draft.commands if draft.state.leading else []
 
@@ -89,14 +88,12 @@ def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901,
             proxies.lost(draft, ref)
             return ()
         case Acked(proxy=ref, epoch=epoch):
-            proxies.acked(draft, ref, epoch)
-            return _draining(draft)
+            return proxies.acked(draft, ref, epoch)
         case Nacked(proxy=ref, epoch=epoch, detail=detail):
             proxies.nacked(draft, ref, epoch, detail)
             return ()
         case InFlight(proxy=ref, epoch=epoch, counts=counts):
-            proxies.in_flight(draft, ref, epoch=epoch, counts=counts)
-            return tuple(counts)
+            return proxies.in_flight(draft, ref, epoch=epoch, counts=counts)
         case Observed(engine=name, asked=asked, seen=seen):
             if draft.leads(name):
                 looking.observed(draft, name, asked=asked, seen=seen)
@@ -115,25 +112,36 @@ def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901,
             return (name,)
         case Tick():
             membership.release_brake(draft)
+            return _waiting_for_time(draft)
     return None
 
 
-def _draining(draft: Draft) -> tuple[str, ...]:
-    return tuple(name for name, engine in draft.engines.items() if engine.op is not None)
+def _waiting_for_time(draft: Draft) -> tuple[str, ...]:
+    """Engines at rest change by events alone."""
+    return tuple(
+        name
+        for name, engine in draft.engines.items()
+        if engine.op is not None or engine.store_at is not None
+    )
 
 
 def _watch(draft: Draft) -> None:
     """Which engines' requests in flight are to be reported."""
-    wanted = tuple(
-        sorted(
-            name
-            for name, engine in draft.engines.items()
-            if engine.op is not None and engine.op.phase in (Phase.DRAINING, Phase.CLAIMING)
-        )
-    )
+    before, engines = draft.before, draft.engines
+    if draft.state.watched == before.watched and all(
+        _drains(engines.get(name)) == _drains(before.engines.get(name)) for name in draft.changed
+    ):
+        return
+    wanted = tuple(sorted(name for name, engine in engines.items() if _drains(engine)))
     if wanted != draft.state.watched:
         draft.change(watched=wanted)
         draft.emit(Watch(engines=wanted))
+
+
+def _drains(engine: EngineState | None) -> bool:
+    if engine is None or engine.op is None:
+        return False
+    return engine.op.phase in (Phase.DRAINING, Phase.CLAIMING)
 
 
 def _publish(draft: Draft) -> None:
@@ -141,19 +149,10 @@ def _publish(draft: Draft) -> None:
     first = not draft.state.published
     if first and not leadership.ready_to_publish(draft):
         return
-    before, engines = draft.before, draft.engines
-    if not first and before.pools == draft.state.pools and engines.keys() == before.engines.keys():
-        changed = [
-            name
-            for name, engine in engines.items()
-            if (
-                engine is not before.engines[name]
-                and (row_of(engine) != row_of(before.engines[name]) or _unstamped(draft, name))
-            )
-            or _counts_anew(draft, name)
-        ]
-        if not changed:
-            return
+    engines = draft.engines
+    same_pools = draft.before.pools == draft.state.pools
+    if not first and same_pools and not any(_is_news(draft, name) for name in draft.changed):
+        return
     promoted = _promote(draft)
     epoch = Epoch(draft.state.term, draft.state.epoch.seq + 1)
     urgent = False
@@ -171,8 +170,16 @@ def _unstamped(draft: Draft, name: str) -> bool:
     return not engine.gate.open and engine.closed_at is None
 
 
-def _counts_anew(draft: Draft, name: str) -> bool:
-    return draft.engines[name].counted_version != draft.before.engines[name].counted_version
+def _is_news(draft: Draft, name: str) -> bool:
+    """Whether the table shows what has become of an engine in this step."""
+    before, after = draft.before.engines.get(name), draft.engines.get(name)
+    if before is None or after is None:
+        return before is not after
+    return (
+        row_of(after) != row_of(before)
+        or _unstamped(draft, name)
+        or after.counted_version != before.counted_version
+    )
 
 
 def _promote(draft: Draft) -> dict[str, str]:

@@ -26,6 +26,7 @@ class Faults:
             self._crash_manager,
             self._stall_manager,
             self._cut_off_manager,
+            self._begin_later_term,
             self._restart_engine,
             self._touch_engine,
             self._change_weather,
@@ -167,6 +168,11 @@ class Faults:
         world.cluster.unreachable.add(name)
         world.scheduler.after(self._rng.uniform(0.5, 8), world.cluster.unreachable.discard, name)
         world.store_trouble = self._rng.choice((0.0, 0.0, 0.3))
+
+    def _begin_later_term(self) -> None:
+        manager = self._world.managers[self._manager_slot()]
+        if manager.alive:
+            manager.begin_later_term()
 
     # --- engines ----------------------------------------------------------------------------------
 

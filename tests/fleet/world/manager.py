@@ -119,11 +119,23 @@ class Manager(Process):
         if cluster.lease.take(self, now=self.scheduler.time):
             self._valid_until = now + LEASE
             if self.state.term < cluster.lease.term or not self.leads:
-                self.sessions.clear()
-                self._table, self._watched = None, ()
-                durable = tuple(cluster.records.values())
-                self.feed(Elected(now=now, term=cluster.lease.term, durable=durable))
+                self._lead()
             self.feed(LeaseRenewed(now=now, valid_until=self._valid_until))
+
+    def _lead(self) -> None:
+        cluster = self.world.cluster
+        self.sessions.clear()
+        self._table, self._watched = None, ()
+        durable = tuple(cluster.records.values())
+        self.feed(Elected(now=self.clock, term=cluster.lease.term, durable=durable))
+
+    def begin_later_term(self) -> None:
+        """A proxy is said to follow a later term than ours: lead on under one that is later still."""
+        cluster = self.world.cluster
+        held = cluster.lease.holder is self and self.clock < self._valid_until
+        if held and self.leads and self._cluster_answers and not self.stalled:
+            cluster.lease.term += 1
+            self._lead()
 
     def _tick(self) -> None:
         if self.leads:
