@@ -4,6 +4,7 @@ A benchmark is run from the top of the repository: ``python -m tests.bench.bench
 """
 
 import argparse
+import asyncio
 import json
 import math
 import os
@@ -105,3 +106,17 @@ def conclude(
         return 1
     print("\nGoal: " + ("not judged (--quick)" if args.quick else f"met, {goal['what']}"))
     return 0
+
+
+async def end_of_input() -> None:
+    """Whoever started this process has ended, or wants it to end."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(descriptor, 1):
+            loop.remove_reader(descriptor)
+            ended.set()
+
+    loop.add_reader(descriptor, readable)
+    await ended.wait()

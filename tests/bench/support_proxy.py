@@ -5,7 +5,6 @@
 It takes no requests. It ends when its standard input does.
 """
 
-import asyncio
 import secrets
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from steersman.clock import MonotonicClock
 from steersman.settings import PoolSettings
 from steersman_proxy.control import ControlClient
 from steersman_proxy.routing.fleet import Fleet
-from tests.bench.support import TOP
+from tests.bench.support import TOP, end_of_input
 
 
 async def serve(endpoint: str, uid: str) -> None:
@@ -34,23 +33,9 @@ async def serve(endpoint: str, uid: str) -> None:
     )
     await client.start()
     try:
-        await _end_of_input()
+        await end_of_input()
     finally:
         await client.close()
-
-
-async def _end_of_input() -> None:
-    """Whoever started this process has ended, or wants it to end."""
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    descriptor = sys.stdin.fileno()
-
-    def readable() -> None:
-        if not sys.stdin.buffer.raw.read(1):  # type: ignore[attr-defined]
-            loop.remove_reader(descriptor)
-            ended.set()
-
-    loop.add_reader(descriptor, readable)
-    await ended.wait()
 
 
 @contextmanager
