@@ -5,6 +5,7 @@ end. So a process that may be serving is always listed, also if the supervisor d
 """
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ class ProxyProcess(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     pid: int | None = None
     """``None`` while it is being started."""
-    metrics_port: int | None = None
+    metrics_url: str = ""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +35,23 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_account(path: Path) -> Account | None:
-    """What is written; ``None`` if there is nothing yet. A damaged account is no account."""
+    """What is written; ``None`` if there is nothing, or nothing that can be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Account)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def starts_before(path: Path) -> int:
+    """How many starts there may have been before, so that no uid is ever used twice.
+
+    Of an account that cannot be read only the time is known, which goes on faster than anybody
+    starts processes.
+    """
+    account = read_account(path)
+    if account is not None:
+        return account.starts
+    return int(time.time()) if path.exists() else 0
 
 
 def write_account(path: Path, account: Account) -> None:
@@ -49,14 +62,3 @@ def write_account(path: Path, account: Account) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of that pid exists."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -1,11 +1,21 @@
 """Where things lie below ``DIR/.steersman``."""
 
+import os
 from pathlib import Path
+
+from steersman.errors import SteersmanError
 
 STATE_DIRECTORY = ".steersman"
 
-MAX_SOCKET_PATH = 100
-"""Bytes; the system's limit for the path of a unix socket is 107."""
+MAX_SOCKET_PATH = 107
+"""Bytes of the path of a unix socket that the system takes."""
+
+
+class UnusableDirectory(SteersmanError):
+    """The directory cannot hold a fleet."""
+
+    code = "unusable_directory"
+    remedy = "Name a directory that exists, is yours to write, and has a short path."
 
 
 class Layout:
@@ -18,13 +28,36 @@ class Layout:
     def make(self) -> None:
         """Create the state directory, readable by its owner alone: it holds sockets that take
         commands.
+
+        :raises UnusableDirectory: if that cannot be done, or a socket's path would be too long.
         """
-        self.state.mkdir(mode=0o700, exist_ok=True)
+        if not self.directory.is_dir():
+            what = "is not a directory" if self.directory.exists() else "does not exist"
+            raise UnusableDirectory(f"{self.directory} {what}; make it, and put manifests into it")
+        longest = max((self.api, self.control), key=lambda path: len(os.fsencode(path)))
+        if len(os.fsencode(longest)) > MAX_SOCKET_PATH:
+            raise UnusableDirectory(
+                f"{longest} is {len(os.fsencode(longest))} bytes long, and the path of a socket can "
+                f"have {MAX_SOCKET_PATH}; use a directory with a shorter path"
+            )
+        try:
+            self.state.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UnusableDirectory(
+                f"{self.state} cannot be made: {error.strerror}; the fleet's state is kept there"
+            ) from None
+        if not os.access(self.state, os.W_OK | os.X_OK):
+            raise UnusableDirectory(f"{self.state} cannot be written; it must belong to you")
 
     @property
     def lock(self) -> Path:
         """Held by the one `steersman up` of the directory."""
         return self.state / "lock"
+
+    @property
+    def operator_lock(self) -> Path:
+        """Held by the one operator process of the directory."""
+        return self.state / "operator.lock"
 
     @property
     def store(self) -> Path:
@@ -35,6 +68,16 @@ class Layout:
     def proxies(self) -> Path:
         """Which proxy processes exist, by the supervisor's account."""
         return self.state / "proxies.json"
+
+    @property
+    def proxy_config(self) -> Path:
+        """The configuration of the proxies, unless one is given."""
+        return self.state / "proxy.yaml"
+
+    @property
+    def good_manifests(self) -> Path:
+        """The last good version of each manifest, for an operator that starts while it is bad."""
+        return self.state / "manifests"
 
     @property
     def api(self) -> Path:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -17,9 +17,15 @@ STOP_GRACE = 8.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent() -> None:
-    """Called in the child: the system kills it when the parent ends, however that ends."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def dying_with(parent: int) -> Callable[[], None]:
+    """A function for the child: the system kills it when ``parent`` ends, however that ends."""
+
+    def arrange() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it has ended before this was arranged
+            os._exit(1)
+
+    return arrange
 
 
 class Child:
@@ -53,7 +59,7 @@ class Child:
                 stderr=log,
                 env=self._environment,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=dying_with(os.getpid()),
             )
         return self._process.pid
 
@@ -72,9 +78,14 @@ class Child:
             async with asyncio.timeout(grace):
                 await self._process.wait()
         except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._process.wait()
 
     def last_lines(self, count: int = 5) -> list[str]:
         """The end of its log."""

@@ -6,12 +6,8 @@ proxy gone before the system has confirmed its end.
 """
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 
 import msgspec
 
@@ -19,12 +15,13 @@ from steersman.clock import Clock
 from steersman_operator.standalone.account import (
     Account,
     ProxyProcess,
-    is_alive,
-    read_account,
+    starts_before,
     write_account,
 )
 from steersman_operator.standalone.layout import Layout
 from steersman_operator.standalone.processes import Child
+from steersman_operator.standalone.settings import UpSettings
+from steersman_operator.standalone.strays import FLEET_VARIABLE, end_strays
 
 _log = logging.getLogger("steersman.up")
 
@@ -33,21 +30,11 @@ LONGEST_DELAY = 5.0
 UID_VARIABLE = "POD_UID"
 """Where a proxy looks for the uid under which it says hello."""
 
+DRAIN_GRACE = 40.0
+"""Seconds that a proxy may take to end; its own configuration ends the drain before."""
+
 STEADY = 10.0
 """Seconds of life after which a death counts as the first again."""
-
-
-class UpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `steersman up` was told."""
-
-    proxies: int = 1
-    host: str = "127.0.0.1"
-    port: int = 30000
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int = 29000
-    """Of the operator; the proxies have those after it."""
-    proxy_config: str | None = None
-    record: str | None = None
 
 
 class Supervisor:
@@ -57,6 +44,7 @@ class Supervisor:
         self._layout = layout
         self._settings = settings
         self._clock = clock
+        self._environment = {FLEET_VARIABLE: str(layout.state)}
         self._account = Account()
         self._leaving = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,27 +53,12 @@ class Supervisor:
         self.restarts = 0
         """Processes that ended without having been asked to."""
 
-    def begin_account(self) -> None:
-        """Carry on the account of a supervisor before this one.
-
-        Its children died with it. One that has not ended yet is ended here: nobody could ever
-        confirm its end afterwards.
-        """
-        before = read_account(self._layout.proxies)
-        if before is not None:
-            for process in before.processes:
-                if process.pid is not None and _is_ours(process.pid, process.uid):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(process.pid, signal.SIGKILL)
-        self._account = Account(starts=0 if before is None else before.starts)
-
-    async def wait_for_strays(self) -> None:
-        """Wait until no child of a supervisor before this one is left."""
-        before = read_account(self._layout.proxies)
-        for process in () if before is None else before.processes:
-            # Not a child of this process, so that its end can only be looked for.
-            while process.pid is not None and _is_ours(process.pid, process.uid):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+    async def begin(self) -> None:
+        """Carry on the account of a supervisor before this one, whose children have ended."""
+        ended = await end_strays(self._layout.state)
+        if ended:
+            _log.warning("%d processes of a fleet that was killed here are ended", ended)
+        self._account = Account(starts=starts_before(self._layout.proxies))
         self._write()
 
     def start(self) -> None:
@@ -94,11 +67,17 @@ class Supervisor:
         for slot in range(self._settings.proxies):
             self._tasks.append(asyncio.create_task(self._keep_proxy(slot), name=f"keep {slot}"))
 
-    async def close(self) -> None:
-        """End everything: the proxies drain first, then the operator goes."""
+    async def close(self, *, hurry: asyncio.Event | None = None) -> None:
+        """End everything: the proxies drain first, then the operator goes.
+
+        ``hurry`` ends the drain when it is set.
+        """
         self._leaving = True
         proxies = [child for name, child in self._children.items() if name != "operator"]
-        await asyncio.gather(*(child.stop() for child in proxies))
+        hurried = asyncio.create_task(_kill_when(hurry or asyncio.Event(), proxies))
+        await asyncio.gather(*(child.stop(grace=DRAIN_GRACE) for child in proxies))
+        hurried.cancel()
+        await asyncio.gather(hurried, return_exceptions=True)
         operator = self._children.get("operator")
         if operator is not None:
             await operator.stop()
@@ -115,13 +94,14 @@ class Supervisor:
     async def _keep_operator(self) -> None:
         arguments = ["steersman_operator.standalone.main", str(self._layout.directory)]
         arguments += ["--metrics-host", self._settings.metrics_host]
-        arguments += ["--metrics-port", str(self._settings.metrics_port)]
+        arguments += ["--metrics-port", str(self._settings.operator_metrics_port)]
+        arguments += ["--endpoint", self._settings.endpoint]
         if self._settings.record is not None:
             arguments += ["--record", self._settings.record]
         log = self._layout.log("operator")
 
         async def run() -> None:
-            child = Child("operator", arguments, log=log, environment={})
+            child = Child("operator", arguments, log=log, environment=self._environment)
             await self._run("operator", child)
 
         await self._keep(run)
@@ -162,8 +142,8 @@ class Supervisor:
         """One life of a proxy: in the account before it starts, out of it after its end."""
         number = self._account.starts + 1
         uid = f"proxy-{slot}.{number}"
-        metrics_port = self._settings.metrics_port + 1 + slot if self._settings.metrics_port else 0
-        process = ProxyProcess(uid=uid, metrics_port=metrics_port)
+        metrics_port = self._settings.metrics_ports[slot]
+        process = ProxyProcess(uid=uid, metrics_url=self._settings.metrics_url(metrics_port))
         self._account = msgspec.structs.replace(
             self._account, starts=number, processes=(*self._account.processes, process)
         )
@@ -172,7 +152,7 @@ class Supervisor:
             f"proxy-{slot}",
             self._proxy_arguments(metrics_port),
             log=self._layout.log(f"proxy-{slot}"),
-            environment={UID_VARIABLE: uid},
+            environment=self._environment | {UID_VARIABLE: uid},
         )
         try:
             pid = await child.start()
@@ -195,9 +175,8 @@ class Supervisor:
         arguments = ["steersman.cli", "proxy", "--control", self._layout.control_endpoint]
         arguments += ["--host", settings.host, "--port", str(settings.port), "--reuse-port"]
         arguments += ["--metrics-host", settings.metrics_host, "--metrics-port", str(metrics_port)]
-        if settings.proxy_config is not None:
-            arguments += ["--config", settings.proxy_config]
-        return arguments
+        config = settings.proxy_config or str(self._layout.proxy_config)
+        return [*arguments, "--config", config]
 
     # --- the account ------------------------------------------------------------------------------
 
@@ -218,15 +197,10 @@ class Supervisor:
         write_account(self._layout.proxies, self._account)
 
 
-def _is_ours(pid: int, uid: str) -> bool:
-    """Whether a pid still belongs to the proxy that was started under it."""
-    if not is_alive(pid):
-        return False
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-    return f"{UID_VARIABLE}={uid}".encode() in environment.split(b"\0")
+async def _kill_when(hurry: asyncio.Event, children: list[Child]) -> None:
+    await hurry.wait()
+    for child in children:
+        child.kill()
 
 
 def _how(code: int) -> str:

@@ -1,0 +1,77 @@
+"""The manifests of the directory, followed: what people write becomes what the core is told."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from steersman.clock import Clock
+from steersman_operator.engines.client import EngineKeys
+from steersman_operator.fleet.events import SpecChanged
+from steersman_operator.manifests import Edited, Ledger, ManifestDirectory, Manifests, Verb
+from steersman_operator.resources import Pools, to_pools
+from steersman_operator.standalone.layout import Layout
+
+_log = logging.getLogger("steersman.manifests")
+
+POLL = 0.2
+"""Seconds between two looks at the directory."""
+
+
+class ManifestsFollower:
+    """Reads the directory in a thread, one at a time, and tells of changes."""
+
+    def __init__(self, layout: Layout, *, ledger: Ledger, clock: Clock) -> None:
+        self.on_pools: Callable[[SpecChanged], None] = lambda _: None
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after what is read has changed, also if only a problem has."""
+        self.pools = Pools()
+        self._clock = clock
+        self._directory = ManifestDirectory(
+            layout.directory, ledger=ledger, good=layout.good_manifests
+        )
+        self._lock = asyncio.Lock()
+        self._told: Pools | None = None
+        self._logged: frozenset[str] = frozenset()
+
+    @property
+    def manifests(self) -> Manifests:
+        """As they were read last."""
+        return self._directory.manifests
+
+    def keys(self, engine: str) -> EngineKeys:
+        """The keys of an engine, by its id."""
+        return self.pools.keys.get(engine, EngineKeys())
+
+    async def read(self) -> None:
+        """Look at the directory now."""
+        async with self._lock:
+            if await asyncio.to_thread(self._directory.poll) or self._told is None:
+                self._take()
+
+    async def follow(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(POLL)
+            await self.read()
+
+    async def edit(self, name: str, *, verb: Verb, engine: str | None) -> Edited:
+        """Carry a wish into the manifest of a RolloutEngine, and tell the core at once.
+
+        :raises RequestError: if it cannot be carried out; says why.
+        """
+        async with self._lock:
+            edited = await asyncio.to_thread(self._directory.edit, name, verb=verb, engine=engine)
+            self._take()
+        return edited
+
+    def _take(self) -> None:
+        manifests = self.manifests
+        self.pools = to_pools(manifests.engines, manifests.versions)
+        problems = frozenset(manifests.problems)
+        for problem in sorted(problems - self._logged):
+            _log.warning("%s", problem)
+        self._logged = problems
+        if self._told is None or self.pools.pools != self._told.pools:
+            self._told = self.pools
+            self.on_pools(SpecChanged(now=self._clock.now(), pools=self.pools.pools))
+        self.on_change()
