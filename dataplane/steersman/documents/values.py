@@ -53,7 +53,8 @@ def seconds(value: Any) -> float:
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"must be seconds or a text such as 30s, found {what(value)}")
     else:
-        result = _finite(value)
+        # A float, as numbers that remember their text are not for messages.
+        result = float(_finite(value))
     if result < 0:
         raise ValueError(f"must not be negative, found {number(value)}")
     if result > MAX_SECONDS:

@@ -1,0 +1,198 @@
+"""From resources to pools: what arrives, and who keeps what two claim."""
+
+from pathlib import Path
+
+import msgspec
+
+from steersman.engine import Control, Role, Runtime
+from steersman.policy import LatestOnly
+from steersman_operator.fleet.spec import (
+    Drift,
+    OnTimeout,
+    OnUnreachable,
+    PauseMode,
+    PoolSpec,
+    PromoteAt,
+    RolloutMode,
+)
+from steersman_operator.resources import RolloutEngine, WeightVersion, to_pools
+from tests.resources.support import engine, engine_text, version, version_text
+
+EVERYTHING = """\
+default: true
+runtime: sglang
+endpoints:
+  static:
+    - {name: a, url: 'http://h:1', role: prefill, zone: rack-1}
+    - {url: 'http://h:2', role: decode, runtime: vllm}
+state: Paused
+drift: Enforce
+weightVersionRef: {name: v7}
+refitNonce: again
+versionHistoryLimit: 3
+overrides:
+  - {engine: a, state: Active}
+  - {engine: 'h:2', state: Asleep}
+rollout: {maxUnavailable: 25%, mode: InPlace, pauseMode: Keep, promoteAt: AllOpen}
+drain: {timeoutSeconds: 30, onTimeout: Abort}
+onUnreachableProxy: Fence
+routing: {versionPolicy: latest-only, hold: {timeout: 60}, timeouts: {connect: 2.5}}
+"""
+
+
+def aged(resource: RolloutEngine, created: float, **changes: object) -> RolloutEngine:
+    return msgspec.structs.replace(resource, created=created, **changes)
+
+
+def with_engines(name: str, *urls: str, spec: str = "", model: str | None = None) -> RolloutEngine:
+    static = "\n".join(f"    - url: {url}" for url in urls)
+    text = engine_text(f"endpoints:\n  static:\n{static}\n{spec}", name=name, model=model or name)
+    return engine(text, file=f"{name}.yaml")
+
+
+def weights(name: str, spec: str, *, created: float = 1.0, model: str = "qwen") -> WeightVersion:
+    resource = version(
+        version_text(name, f"{spec}\nsource: {{external: {{}}}}", model=model), file="v.yaml"
+    )
+    return msgspec.structs.replace(resource, created=created)
+
+
+def ids(pool: PoolSpec) -> list[str]:
+    return [found.id for found in pool.engines]
+
+
+def test_everything_arrives_in_the_pool() -> None:
+    resource = aged(engine(engine_text(EVERYTHING)), 5.0, generation=4)
+    pools = to_pools([resource], [weights("v7", "version: 7")])
+    (pool,) = pools.pools
+    first, second = pool.engines
+    assert (first.id, first.name, first.url) == ("h:1", "a", "http://h:1")
+    assert (first.role, first.runtime, first.zone) == (Role.PREFILL, Runtime.SGLANG, "rack-1")
+    assert (second.id, second.name) == ("h:2", "")
+    assert (second.role, second.runtime, second.zone) == (Role.DECODE, Runtime.VLLM, None)
+    assert pool.overrides == {"h:1": Control.ACTIVE, "h:2": Control.ASLEEP}
+    assert pool.settings.version_policy == LatestOnly()
+    assert (pool.settings.hold.timeout, pool.settings.timeouts.connect) == (60.0, 2.5)
+    assert msgspec.structs.replace(
+        pool, engines=(), settings=PoolSpec(name="", models=()).settings, overrides={}
+    ) == PoolSpec(
+        name="qwen",
+        models=("qwen",),
+        default=True,
+        state=Control.PAUSED,
+        generation=4,
+        drift=Drift.ENFORCE,
+        mode=RolloutMode.IN_PLACE,
+        pause_mode=PauseMode.KEEP,
+        max_unavailable="25%",
+        promote_at=PromoteAt.ALL_OPEN,
+        drain_timeout=30.0,
+        on_timeout=OnTimeout.ABORT,
+        on_unreachable=OnUnreachable.FENCE,
+    )
+    assert (pools.conflicts, pools.warnings, pools.keys) == ({}, {}, {})
+    # What machines exchange must not have numbers of the parser in it.
+    assert msgspec.json.decode(msgspec.json.encode(pool), type=PoolSpec) == pool
+
+
+def test_the_older_pool_keeps_an_engine() -> None:
+    young = aged(
+        with_engines(
+            "a", "http://h:1", "http://h:2", spec="overrides: [{engine: 'h:1', state: Paused}]"
+        ),
+        2.0,
+    )
+    old = aged(with_engines("b", "http://h:1"), 1.0)
+    pools = to_pools([young, old], [])
+    assert [(pool.name, ids(pool)) for pool in pools.pools] == [("b", ["h:1"]), ("a", ["h:2"])]
+    assert pools.pools[1].overrides == {}
+    sentence = (
+        "b (b.yaml:1) and a (a.yaml:1) are both to have the engine h:1; b, the older, keeps it"
+    )
+    assert pools.conflicts == {"a": (sentence,), "b": (sentence,)}
+
+
+def test_of_two_of_one_age_the_name_decides() -> None:
+    pools = to_pools(
+        [aged(with_engines("b", "http://h:1"), 1.0), aged(with_engines("a", "http://h:1"), 1.0)], []
+    )
+    assert [(pool.name, ids(pool)) for pool in pools.pools] == [("a", ["h:1"]), ("b", [])]
+
+
+def test_one_model_and_one_default_belong_to_the_older() -> None:
+    old = aged(with_engines("b", "http://h:1", spec="default: true", model="m"), 1.0)
+    young = aged(with_engines("a", "http://h:2", spec="default: true", model="m"), 2.0)
+    pools = to_pools([young, old], [])
+    assert [(pool.name, pool.models, pool.default) for pool in pools.pools] == [
+        ("b", ("m",), True),
+        ("a", (), False),
+    ]
+    assert (
+        pools.conflicts["a"]
+        == pools.conflicts["b"]
+        == (
+            "b (b.yaml:1) and a (a.yaml:1) both serve the model 'm'; b, the older, keeps it",
+            "b (b.yaml:1) and a (a.yaml:1) both want to be the default pool; b, the older, keeps it",
+        )
+    )
+
+
+def test_a_fleet_has_no_more_engines_than_a_table() -> None:
+    full = aged(with_engines("a", *(f"http://h:{port}" for port in range(1, 4097))), 1.0)
+    pools = to_pools([full, aged(with_engines("b", "http://x:1"), 2.0)], [])
+    assert [len(pool.engines) for pool in pools.pools] == [4096, 0]
+    assert list(pools.conflicts) == ["b"]
+
+
+def test_ordinals_are_those_of_the_versions_of_the_model() -> None:
+    versions = [
+        weights("sft", "version: sft\nordinal: 1"),
+        weights("dpo", "version: dpo\nordinal: 2"),
+        weights("raw", "version: raw"),
+        weights("other", "version: x\nordinal: 9", model="llama"),
+    ]
+    (pool,) = to_pools([with_engines("qwen", "http://h:1")], versions).pools
+    assert pool.ordinals == {"sft": 1, "dpo": 2}
+    (pool,) = to_pools([with_engines("qwen", "http://h:1")], [versions[2]]).pools
+    assert pool.ordinals == {}
+
+
+def test_of_two_ranks_or_names_the_older_counts() -> None:
+    versions = [
+        weights("c", "version: w\nordinal: 1", created=3.0),
+        weights("b", "version: v\nordinal: 2", created=2.0),
+        weights("a", "version: v\nordinal: 1", created=1.0),
+    ]
+    pools = to_pools([with_engines("qwen", "http://h:1")], versions)
+    assert pools.pools[0].ordinals == {"v": 1}
+    same = "a (v.yaml:1) and b (v.yaml:1) both name the version v of 'qwen'; the older counts"
+    rank = "a (v.yaml:1) and c (v.yaml:1) both have the ordinal 1; the older counts"
+    assert pools.warnings == {
+        "WeightVersion/a": (same, rank),
+        "WeightVersion/b": (same,),
+        "WeightVersion/c": (rank,),
+    }
+
+
+def test_a_reference_to_weights_that_are_not_there_is_a_warning() -> None:
+    lost = with_engines("qwen", "http://h:1", spec="weightVersionRef: {name: v9}")
+    assert to_pools([lost], []).warnings == {
+        "RolloutEngine/qwen": (
+            "qwen.yaml:1: spec.weightVersionRef.name: there is no WeightVersion v9",
+        )
+    }
+    other = weights("v9", "version: 9", model="llama")
+    assert to_pools([lost], [other]).warnings == {
+        "RolloutEngine/qwen": (
+            "qwen.yaml:1: spec.weightVersionRef.name: v9 (v.yaml:1) is of the model 'llama', not "
+            "'qwen'",
+        )
+    }
+
+
+def test_keys_go_by_engine(tmp_path: Path) -> None:
+    (tmp_path / "k").write_text("sk-1")
+    text = engine_text("endpoints: {static: [{url: 'http://h:1'}]}\nengineAuth: {dataKeyFile: k}")
+    pools = to_pools([engine(text, base=tmp_path), with_engines("b", "http://h:2")], [])
+    assert {name: keys.data for name, keys in pools.keys.items()} == {"h:1": "sk-1"}
+    assert "sk-1" not in repr(pools)
