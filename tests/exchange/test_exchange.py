@@ -267,6 +267,26 @@ def test_what_an_engine_may_have_run_is_not_sent_again(failure: Failure, status:
     assert world.recorder.chosen == [send.engine.id]
 
 
+def test_what_was_withheld_is_chosen_for_anew_and_counts_against_nobody() -> None:
+    world = World(row("e0"), pool=PoolSettings(fence=True))
+    exchange, _ = sent(world)
+    assert exchange.may_start()  # type: ignore[attr-defined]
+    world.fleet.set_control(True, until=world.clock.now() + 10)
+    world.clock.advance(10)
+    assert not exchange.may_start()  # type: ignore[attr-defined]
+
+    world.fleet.set_control(True, until=world.clock.now() + 10)
+    again = exchange.attempt_failed(Failure.WITHHELD)  # type: ignore[attr-defined]
+    assert isinstance(again, Send) and again.engine.id == "e0"
+    assert world.in_flight == 1
+    world.clock.advance(10)
+    respond = exchange.attempt_failed(Failure.WITHHELD)  # type: ignore[attr-defined]
+
+    assert error_of(respond) == (503, "control_stale")
+    assert world.in_flight == 0
+    assert world.recorder.unreachable == []
+
+
 def test_a_named_engine_is_the_only_one_tried() -> None:
     world = World(row("e0"), row("e1"))
     exchange, send = sent(world, x_smg_target_worker="http://e1:1/")

@@ -20,6 +20,7 @@ async def ask(
     headers: Sequence[tuple[bytes, bytes]] = (),
     body: Sequence[bytes] = (b"{}",),
     timeouts: Timeouts = TIMEOUTS,
+    may_start: Callable[[], bool] | None = None,
 ) -> Answer:
     """One exchange, with the headers made as the adapters make them."""
     made = request_headers(
@@ -29,7 +30,13 @@ async def ask(
         body_length=sum(map(len, body)),
     )
     return await pool.exchange(
-        url, method=method, target=target, headers=made, body=body, timeouts=timeouts
+        url,
+        method=method,
+        target=target,
+        headers=made,
+        body=body,
+        timeouts=timeouts,
+        may_start=may_start,
     )
 
 

@@ -9,7 +9,8 @@ phase              what may be called
 ``BODY``           :meth:`Exchange.body`, :meth:`Exchange.body_too_large`
 ``OWN``            :meth:`Exchange.served`
 ``HOLD``           :meth:`Exchange.released`, :meth:`Exchange.hold_failed`
-``SENT``           :meth:`Exchange.answer_head`, :meth:`Exchange.attempt_failed`
+``SENT``           :meth:`Exchange.may_start`, :meth:`Exchange.answer_head`,
+                   :meth:`Exchange.attempt_failed`
 ``ANSWER``         :meth:`Exchange.answer_data`, :meth:`Exchange.answer_end`,
                    :meth:`Exchange.answer_failed`
 any                :meth:`Exchange.close`, in a ``finally``
@@ -234,11 +235,27 @@ class Exchange:
 
     # --- the answer -------------------------------------------------------------------------------
 
+    def may_start(self) -> bool:
+        """Whether the engine that was chosen may still be sent to.
+
+        A gate that has closed meanwhile changes nothing: the request is counted, and waited for.
+        But of a pool that is fenced by now the operator may have counted this proxy out, requests
+        and all; the process may have stood still since the choice, or connecting took that long.
+        """
+        assert self._selected is not None, "nobody was chosen"
+        return not self._context.fleet.fenced_out(self._selected.engine)
+
     def attempt_failed(self, failure: Failure, detail: str = "") -> Action:
         """The engine gave no head. Another one is tried only if it surely got no request."""
         selected, request = self._selected, self._request
         assert selected is not None and request is not None, "nothing was sent"
         selected.guard.release()
+        if failure is Failure.WITHHELD:
+            # The engine has no part in it, and may be chosen again once there is contact.
+            result = self._context.fleet.select(request)
+            if isinstance(result, RequestError):
+                return self._unroutable(result)
+            return self._go_on(request, result)
         self._context.observer.attempt_failed(selected.engine, failure)
         if failure.unreachable:
             self._context.health.connect_failed(selected.engine)

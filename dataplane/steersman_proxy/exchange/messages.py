@@ -48,6 +48,8 @@ class Failure(Enum):
     """No connection came about in time; the request was not sent."""
     EXHAUSTED = "exhausted"
     """This process has no file or port left for a connection; the request was not sent."""
+    WITHHELD = "withheld"
+    """Before its first byte was written the request might not be started any more; it was not sent."""
     CLOSED_BEFORE_ANSWER = "closed_before_answer"
     """The engine took the request and closed without a byte of answer."""
     INCOMPLETE = "incomplete"
@@ -62,12 +64,22 @@ class Failure(Enum):
     @property
     def unsent(self) -> bool:
         """Whether the engine surely did not get the request, so that another one may."""
-        return self in (Failure.CONNECT_REFUSED, Failure.CONNECT_TIMEOUT, Failure.EXHAUSTED)
+        return self in _UNSENT
 
     @property
     def unreachable(self) -> bool:
         """Whether it tells that the engine cannot be reached, rather than something of ourselves."""
         return self in (Failure.CONNECT_REFUSED, Failure.CONNECT_TIMEOUT)
+
+
+_UNSENT = frozenset(
+    {
+        Failure.CONNECT_REFUSED,
+        Failure.CONNECT_TIMEOUT,
+        Failure.EXHAUSTED,
+        Failure.WITHHELD,
+    }
+)
 
 
 class HeadEdit(msgspec.Struct, frozen=True):
@@ -101,7 +113,9 @@ class Hold(msgspec.Struct, frozen=True):
 class Send(msgspec.Struct, frozen=True):
     """Send the client's request to ``engine``, then call ``answer_head()`` or ``attempt_failed()``.
 
-    The adapter takes out the hop-by-hop headers and sets Host and the framing itself.
+    The adapter takes out the hop-by-hop headers and sets Host and the framing itself. At each write,
+    in the same turn of the loop, it asks the exchange's ``may_start()``; if not, nothing more is
+    written and the attempt has failed as ``WITHHELD``.
     """
 
     engine: Engine

@@ -35,6 +35,8 @@ def failure_error(failure: Failure, *, engine: Engine, detail: str) -> UpstreamE
             return UpstreamUnreachable(
                 f"the proxy has no file or port left for a connection to {who}{cause}"
             )
+        case Failure.WITHHELD:
+            return UpstreamUnreachable(f"nothing may be sent to {who} now{cause}")
         case Failure.CLOSED_BEFORE_ANSWER:
             return UpstreamIncomplete(f"{who} closed the connection before answering{cause}")
         case Failure.INCOMPLETE:

@@ -21,16 +21,24 @@ class Attempt:
         "drop",
         "failure",
         "framing",
+        "may_start",
         "resume",
         "timeouts",
         "unwritten",
     )
 
     def __init__(
-        self, *, framing: AnswerFraming, unwritten: Iterator[Piece], timeouts: Timeouts
+        self,
+        *,
+        framing: AnswerFraming,
+        unwritten: Iterator[Piece],
+        timeouts: Timeouts,
+        may_start: Callable[[], bool] | None = None,
     ) -> None:
         self.framing = framing
         self.timeouts = timeouts
+        self.may_start = may_start
+        """Whether the request may still be written; ``None`` if it may whatever happens."""
         self.unwritten: Iterator[Piece] | None = unwritten
         """What of the request was not handed to the socket yet; ``None`` when all was."""
         self.failure: AttemptFailed | None = None

@@ -152,6 +152,10 @@ class Connection(asyncio.BufferedProtocol):
                 attempt.unwritten = None
             elif transport.is_closing():
                 return
+            elif attempt.may_start is not None and not attempt.may_start():
+                # Also in the middle of it: a request that is not whole begins nothing.
+                self._give_up(Failure.WITHHELD, "the request may not be started any more")
+                return
             else:
                 transport.write(piece)
 

@@ -185,6 +185,7 @@ class Drive:
             headers=headers,
             body=action.body,
             timeouts=action.timeouts,
+            may_start=self._exchange.may_start,
         )
 
     async def _relay(self, answer: Answer) -> Respond | None:

@@ -8,7 +8,7 @@ most of them), and that may cross with our request.
 import asyncio
 import errno
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -114,16 +114,19 @@ class UpstreamPool:
         headers: Sequence[Header],
         body: Sequence[bytes],
         timeouts: Timeouts,
+        may_start: Callable[[], bool] | None = None,
     ) -> Answer:
         """Send a request to the engine at ``url``; returns when the head of its answer is here.
 
         ``headers`` go out as they are (see :func:`~steersman_proxy.http.headers.request_headers`).
+        ``may_start`` is asked at each write, in the same turn of the loop; once it says no, nothing
+        more is written, and what was is cut off before it is a whole request.
         Raises :class:`AttemptFailed`, or ``ValueError`` for what cannot be sent to anybody. Cancelling
         closes the connection.
         """
         base = base_url(url)
         head = request_head(method=method, target=base.path + target, headers=headers)
-        request = _Request(base.endpoint, method, head, body, timeouts)
+        request = _Request(base.endpoint, method, head, body, timeouts, may_start)
         connection = self._idle.take(base.endpoint)
         if connection is None:
             return await self._send(request, await self._connect(request))
@@ -160,6 +163,7 @@ class UpstreamPool:
             framing=framing,
             unwritten=pieces(request.head, request.body),
             timeouts=request.timeouts,
+            may_start=request.may_start,
         )
         try:
             connection.start(attempt)
@@ -172,14 +176,13 @@ class UpstreamPool:
     async def _send_again(self, request: "_Request", first: AttemptFailed) -> Answer:
         """On a fresh connection: a second idle one could be closed just as well."""
         try:
-            connection = await self._connect(request)
+            return await self._send(request, await self._connect(request))
         except AttemptFailed as error:
-            if first.discarded:
+            if first.discarded or not error.unsent:
                 raise
             # The engine may have died of the very request; another one must not get it.
-            detail = f"{first}; then it could not be reached again: {error}"
+            detail = f"{first}; then it could not be sent again: {error}"
             raise AttemptFailed(first.failure, detail) from None
-        return await self._send(request, connection)
 
     async def _connect(self, request: "_Request") -> Connection:
         self._check_open()
@@ -243,3 +246,4 @@ class _Request(NamedTuple):
     head: bytes
     body: Sequence[bytes]
     timeouts: Timeouts
+    may_start: Callable[[], bool] | None

@@ -227,6 +227,13 @@ class Fleet:
         owner = pool.rendezvous(role).first(request.affinity)
         return owner if owner is not None and eligible.has(owner) else None
 
+    def fenced_out(self, engine: Engine) -> bool:
+        """Whether nothing at all may be started on an engine now: its pool is fenced, and the operator
+        out of contact for so long that it may count this proxy out.
+        """
+        pool = engine.pool
+        return pool is not None and pool.settings.fence and self.rl_enabled and self.freshness.stale
+
     def dispatch(self, request: RouteRequest, *, room: Room) -> Selected | Wait | RequestError:
         """Like :meth:`select`, for requests whose turn it is: it does not look at who waits."""
         view = self.view
