@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from steersman_operator.client.errors import FleetForbidden
 
-MAX_ANSWER = 64 * 1024 * 1024
-"""Bytes of one status; far beyond any fleet."""
+MAX_LINE = 64 * 1024 * 1024
+"""Bytes of one line of a watch; far beyond any fleet."""
 
 T = TypeVar("T")
 

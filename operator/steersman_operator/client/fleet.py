@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from steersman.clock import Clock, Deadline, MonotonicClock
 from steersman.errors import SteersmanError
 from steersman_operator.client.connection import (
-    MAX_ANSWER,
+    MAX_LINE,
     Lost,
     UnixConnection,
     ask,
@@ -126,7 +126,7 @@ class FleetClient:
         connection = UnixConnection(self._layout.api, timeout=self._patience)
         try:
             answer = ask(connection, method, path, body)
-            content = guarded(lambda: answer.read(MAX_ANSWER))
+            content = guarded(answer.read)
         finally:
             connection.close()
         return self._content(answer, content)
@@ -142,10 +142,10 @@ class FleetClient:
         try:
             answer = ask(connection, "GET", "/v1/watch")
             if answer.status != 200:
-                self._content(answer, guarded(lambda: answer.read(MAX_ANSWER)))
+                self._content(answer, guarded(answer.read))
             while True:
                 connection.set_timeout(wait(self._silence))
-                line = guarded(lambda: answer.readline(MAX_ANSWER))
+                line = guarded(lambda: answer.readline(MAX_LINE))
                 if not line.endswith(b"\n"):
                     raise Lost("it has closed the connection")
                 yield self._content(answer, line)
@@ -164,7 +164,7 @@ class FleetClient:
             if answer.status == 200:
                 return content
             message, code = str(content["error"]["message"]), str(content["error"]["code"])
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             raise SteersmanError(
                 f"the operator of {self.directory} answered {answer.status} with what is not "
                 "understood; do both run the same release?"

@@ -215,6 +215,9 @@ def _warn_of(errors: Sequence[str]) -> None:
 AGES = {"AGE", "HEARD"}
 """Columns that grow by themselves; alone they are no change."""
 
+ROOM = {"STATE": 7, "DESIRED": 7, "GATE": 6, "PHASE": 11, "TRUST": 9, "READY": 7}
+"""Characters kept free for what may come, so that the lines of a watch stay aligned."""
+
 
 def _watch(wanted: Wanted, statuses: Iterable[Status]) -> int:
     """Show everything, then each thing again when it has changed."""
@@ -285,7 +288,8 @@ class _Seen:
         if widths is None:
             if self._widths:
                 say("")
-            widths = self._widths[kind.name] = widths_of([header, *rows])
+            room = ["x" * ROOM.get(title, 0) for title in header]
+            widths = self._widths[kind.name] = widths_of([header, room, *rows])
             if self._wanted.header:
                 say(line_of(header, widths))
         coloured = is_coloured()
