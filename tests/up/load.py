@@ -94,10 +94,13 @@ async def load(url: str, *, clients: int, path: str, body: dict[str, Any]) -> As
     tasks = [asyncio.create_task(made.client(number)) for number in range(clients)]
     try:
         yield made
-    finally:
         made.stop()
         async with asyncio.timeout(60):
             await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def trespasses(engines: Sequence[SimEngine]) -> list[str]:
@@ -111,6 +114,8 @@ def trespasses(engines: Sequence[SimEngine]) -> list[str]:
                     out[axis] = entry
                 elif entry.path in routes and entry.status == 200:
                     out.pop(axis, None)
+            if entry.path == "/wake_up" and entry.status == 200:
+                out.clear()  # vLLM resumes with the last of its memory
             if entry.path in WORK:
                 found += [
                     f"{engine.url}: {entry!r} after {since!r}"

@@ -55,7 +55,7 @@ class Chaos:
     def _is(status: dict[str, Any], pool: str, name: str, state: str) -> bool:
         found = next(one for one in status["pools"] if one["name"] == pool)
         engine = next(one for one in found["engines"] if one["name"] == name)
-        assert "unknown" not in engine["problem"], engine
+        assert "released" not in engine["problem"], engine
         return engine["control"] == state == engine["desired"] and engine["phase"] == "Settled"
 
 
