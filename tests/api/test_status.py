@@ -19,7 +19,7 @@ from steersman_operator.fleet.facts import CallKind, Outcome
 from steersman_operator.fleet.spec import Drift, EngineSpec, OnTimeout, PoolSpec, RolloutMode
 from steersman_operator.fleet.state import EngineState, Phase, State, Timing
 from tests.api import support
-from tests.fleet.support import Bench
+from tests.fleet.support import Bench, Truth
 
 NO_FACTS = FleetFacts()
 
@@ -298,6 +298,15 @@ def test_an_engine_that_does_not_answer() -> None:
     assert engine(bench)["phase"] == "Unreachable"
     assert condition(bench, ConditionType.DEGRADED)[2] == "a: does not answer"
     assert status(bench)["pools"][0]["counts"]["ready"] == 1
+
+
+def test_an_engine_that_never_answered() -> None:
+    bench = Bench("ab", truths={"a": Truth(answers=False), "b": Truth()})
+    assert bench.run(60, lambda: not bench.engine().reachable)
+
+    assert not bench.engine().known
+    assert engine(bench)["phase"] == "Unreachable"
+    assert condition(bench, ConditionType.DEGRADED)[2] == "a: does not answer"
 
 
 def test_lost_memory_is_given_up_until_it_restarts() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from steersman_operator.client import (
-    EditRefused,
     FleetClient,
     FleetForbidden,
     FleetSilent,
     NoFleet,
+    OperatorRefused,
     fleet_directory,
 )
 from steersman_operator.client import connection as module
@@ -227,7 +227,7 @@ def test_what_is_not_understood(tmp_path: Path, body: bytes) -> None:
 def test_a_refusal_keeps_its_status_and_words(there: Running) -> None:
     there.fleet.answer = NoSuch("there is no RolloutEngine quen")
 
-    with pytest.raises(EditRefused, match="there is no RolloutEngine quen") as found:
+    with pytest.raises(OperatorRefused, match="there is no RolloutEngine quen") as found:
         FleetClient(there.layout.directory).edit("quen", verb="pause")
     assert found.value.status == 404
 

@@ -181,7 +181,7 @@ def test_before_the_first_table(there: Running, describe: Any) -> None:
     there.become(young)
 
     assert "no table published yet" in describe().out
-    assert "  e0: not looked at yet\n" in describe("re", "qwen").out
+    assert "  e0: not seen yet\n" in describe("re", "qwen").out
 
 
 def test_what_is_not_there(describe: Any) -> None:

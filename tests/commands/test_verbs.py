@@ -32,6 +32,8 @@ def wanted(*engines: dict[str, Any], generation: int = 2, **more: Any) -> dict[s
 
 @pytest.fixture
 def do(there: Running, capsys: pytest.CaptureFixture[str]) -> Any:
+    there.fleet.answer = Done(2, message="qwen is to be Paused now")
+
     def do(command: VerbCommand, *arguments: str) -> Ran:
         return ran(capsys, command, *arguments, "-f", there.layout.directory)
 
@@ -62,7 +64,11 @@ def test_each_verb_asks_for_its_state(
         )
     )
 
-    assert do(ALL[verb], "qwen") == Ran(0, f"rolloutengine/qwen {done}\n", "")
+    there.fleet.answer = Done(2, message=f"qwen is to be {state.capitalize()} now")
+
+    assert do(ALL[verb], "qwen") == Ran(
+        0, f"qwen is to be {state.capitalize()} now\nrolloutengine/qwen {done}\n", ""
+    )
     (edit,) = there.fleet.edits
     assert (edit.kind, edit.name, edit.verb, edit.engine) == ("RolloutEngine", "qwen", verb, None)
 
@@ -82,6 +88,7 @@ def test_progress_is_told_until_it_is_done(there: Running, screen: Screen, direc
     assert pausing.end() == 0
     assert screen.read().out == (
         """\
+rolloutengine/qwen is to be Paused now
 qwen: the operator is reading it
 qwen/e0: draining, waiting for proxy-0.1 (3 in flight)
 qwen/e1: draining, waiting for proxy-1.2 (1 in flight)
@@ -119,7 +126,7 @@ def test_a_later_wish_for_the_same_is_as_good(there: Running, do: Any) -> None:
 def test_one_engine(there: Running, do: Any) -> None:
     there.become(fleet(pool("qwen", paused("e0"), engine("e1"), generation=2)))
 
-    assert do(verbs.pause, "qwen", "--engine", "e0").out == "engine/qwen/e0 paused\n"
+    assert do(verbs.pause, "qwen", "--engine", "e0").out.endswith("\nengine/qwen/e0 paused\n")
     assert there.fleet.edits[0].engine == "e0"
 
 
@@ -144,13 +151,13 @@ def test_engines_that_leave_are_not_waited_for(there: Running, do: Any) -> None:
 def test_a_pool_without_engines_is_done_at_once(there: Running, do: Any) -> None:
     there.become(wanted())
 
-    assert do(verbs.pause, "qwen").out == "rolloutengine/qwen paused; it has no engines\n"
+    assert do(verbs.pause, "qwen").out.endswith("\nrolloutengine/qwen paused; it has no engines\n")
 
 
 def test_without_waiting(there: Running, do: Any) -> None:
-    assert do(verbs.pause, "qwen", "--no-wait") == Ran(
-        0, "rolloutengine/qwen is to be paused (generation 2)\n", ""
-    )
+    assert do(verbs.pause, "qwen", "--no-wait") == Ran(0, "qwen is to be Paused now\n", "")
+    there.fleet.answer = Done(2)
+    assert do(verbs.pause, "qwen", "--no-wait").out == "rolloutengine/qwen is to be Paused now\n"
 
 
 def test_quiet(there: Running, do: Any) -> None:
@@ -164,7 +171,7 @@ def test_quiet(there: Running, do: Any) -> None:
 def test_the_kind_may_be_named(there: Running, do: Any) -> None:
     there.become(wanted(paused("e0")))
 
-    assert do(verbs.pause, "re/qwen").out == "rolloutengine/qwen paused\n"
+    assert do(verbs.pause, "re/qwen").out.endswith("\nrolloutengine/qwen paused\n")
 
 
 @pytest.mark.parametrize(
@@ -194,6 +201,7 @@ def test_what_was_given_up_is_told_once_all_have_ended(
     assert pausing.end() == 1
     assert screen.read().err == (
         f"Error: rolloutengine/qwen is not paused\n  qwen/e0: given up: {why}\n"
+        "It is not tried again by itself; `steersman resume qwen` takes the wish back.\n"
     )
     assert f"qwen/e0: given up: {why}\n" in screen.out
 
@@ -342,7 +350,7 @@ def test_the_operator_is_restarted_meanwhile(
     unpublished["operator"]["published"] = False
     there.fleet.now = unpublished
     there.serve()
-    screen.until("not looked at yet")
+    screen.until("not seen yet")
     there.become(wanted(paused("e0")))
 
     assert pausing.end() == 0
@@ -374,7 +382,7 @@ def test_of_many_engines_the_numbers_are_told(
     there.become(wanted(*(paused(f"e{i}") for i in range(512))))
 
     assert pausing.end() == 0
-    assert len(screen.read().out.splitlines()) == 2
+    assert len(screen.read().out.splitlines()) == 3
 
 
 @pytest.mark.parametrize("timeout", ["5", "-1s", "soon", ""])

@@ -90,10 +90,10 @@ def standing(
 def _phase(engine: EngineState, pool: PoolSpec, *, goal: Control, settled: bool) -> str:
     if engine.op is not None:
         return engine.op.phase.value
-    if not engine.known:
-        return UNKNOWN
     if not engine.reachable:
         return UNREACHABLE
+    if not engine.known:
+        return UNKNOWN
     if engine.leaving:
         return LEAVING
     if settled:
@@ -109,7 +109,7 @@ def _gave_up(engine: EngineState, pool: PoolSpec) -> bool:
 
 
 def _trouble(engine: EngineState, pool: PoolSpec, *, phase: str) -> str:
-    if engine.known and not engine.reachable:
+    if not engine.reachable:
         return f"does not answer; {engine.problem}" if engine.problem else "does not answer"
     if engine.problem and (engine.op is not None or phase == GIVEN_UP):
         # A problem of the past is kept until the next operation; it says nothing of a settled engine.

@@ -56,8 +56,9 @@ class Lines:
         """The status now, and again whenever it has changed; ends when this is closed."""
         self._watchers += 1
         try:
+            # Whoever has just changed something must not be told how it was before.
+            self._look()
             if self._teller is None or self._teller.done():
-                self._look()
                 self._teller = asyncio.create_task(self._tell(), name="tell watchers")
             told = -1
             while not self._closed:

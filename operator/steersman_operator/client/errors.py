@@ -27,14 +27,14 @@ class FleetSilent(SteersmanError):
     remedy = "See .steersman/operator.log in the directory of the fleet."
 
 
-class EditRefused(SteersmanError):
+class OperatorRefused(SteersmanError):
     """The operator did not carry out what was asked; ``str()`` is its sentence.
 
     ``status`` is 404 if there is no such thing, 409 if it may not be done now, 422 if the manifest
     must be mended first.
     """
 
-    code = "edit_refused"
+    code = "operator_refused"
     remedy = "The message says what to do instead."
 
     def __init__(self, message: str, *, status: int) -> None:

@@ -18,7 +18,7 @@ from steersman_operator.client.connection import (
     guarded,
     is_held,
 )
-from steersman_operator.client.errors import EditRefused, FleetSilent, NoFleet
+from steersman_operator.client.errors import FleetSilent, NoFleet, OperatorRefused
 from steersman_operator.standalone.layout import Layout
 
 DIRECTORY_VARIABLE = "STEERSMAN_DIR"
@@ -87,7 +87,7 @@ class FleetClient:
         May reach the operator twice if it is restarted meanwhile; asking for the same twice is asking
         for it once.
 
-        :raises EditRefused: with the operator's words.
+        :raises OperatorRefused: with the operator's words.
         """
         wish = {"kind": "RolloutEngine", "name": name, "verb": verb, "engine": engine}
         answer = self._retried(lambda: self._exchange("POST", "/v1/edit", wish))
@@ -170,7 +170,7 @@ class FleetClient:
                 "understood; do both run the same release?"
             ) from None
         if answer.status < 500:
-            raise EditRefused(message, status=answer.status)
+            raise OperatorRefused(message, status=answer.status)
         raise FleetSilent(f"the operator of {self.directory} failed: {message} ({code})")
 
     # --- patience ---------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def line_about(engine: Item) -> str:
         case "Unreachable" | "External":
             return str(problem)
         case "Unknown":
-            return "not looked at yet"
+            return "not seen yet"
         case "GivenUp":
             return f"given up: {problem}" if problem else "given up"
     word = phase.lower()

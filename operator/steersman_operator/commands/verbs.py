@@ -23,13 +23,18 @@ SECONDS = re.compile(r"silent for \d+ s")
 
 
 class VerbCommand:
-    """One verb: the state that it asks for, and the word for having got there."""
+    """One verb: the state that it asks for, the word for having got there, and the verb that takes it
+    back.
+    """
 
-    def __init__(self, verb: str, *, state: str, done: str, help_: str) -> None:
+    def __init__(
+        self, verb: str, *, state: str, done: str, help_: str, undo: str | None = None
+    ) -> None:
         self.help = help_
         self._verb = verb
         self._state = state
         self._done = done
+        self._undo = undo
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -52,11 +57,9 @@ class VerbCommand:
         out: Callable[[str], None] = (lambda _: None) if args.quiet else say
         name = bare_name(args.name)
         edited = client.edit(name, verb=self._verb, engine=args.engine)
-        if edited.message:
-            out(edited.message)
         wish = Wish(pool=name, engine=args.engine, state=self._state, generation=edited.generation)
+        out(edited.message or f"{wish.what} is to be {self._state} now")
         if args.no_wait:
-            out(f"{wish.what} is to be {self._state.lower()} (generation {wish.generation})")
             return EXIT_OK
         try:
             return self._follow(client, wish, timeout=args.timeout or None, out=out)
@@ -87,6 +90,9 @@ class VerbCommand:
                     warn(f"Error: {wish.what} is not {self._done}")
                     for engine, why in progress.lines.items():
                         warn(f"  {engine}: {why}")
+                    if self._undo:
+                        takes_back = f"`steersman {self._undo} {_target(wish)}` takes the wish back"
+                        warn(f"It is not tried again by itself; {takes_back}.")
                     return EXIT_FAILED
                 case Verdict.SUPERSEDED:
                     warn(f"Error: {progress.sentence}")
@@ -120,6 +126,10 @@ def bare_name(name: str) -> str:
     return rest if slash and WORDS.get(word.lower()) is ROLLOUT_ENGINE else name
 
 
+def _target(wish: Wish) -> str:
+    return wish.pool if wish.engine is None else f"{wish.pool} --engine {wish.engine}"
+
+
 def _goes_on(wish: Wish) -> str:
     return f"The operation goes on; see `steersman describe re {wish.pool}`."
 
@@ -128,6 +138,7 @@ pause = VerbCommand(
     "pause",
     state="Paused",
     done="paused",
+    undo="resume",
     help_="pause a RolloutEngine, or one engine of it: no new requests, nothing generated",
 )
 resume = VerbCommand(
@@ -137,6 +148,7 @@ sleep = VerbCommand(
     "sleep",
     state="Asleep",
     done="asleep",
+    undo="wake",
     help_="put a RolloutEngine, or one engine of it, to sleep: its GPU memory is given back",
 )
 wake = VerbCommand("wake", state="Active", done="awake", help_="let what is asleep serve again")
