@@ -184,8 +184,10 @@ def test_a_reference_to_weights_that_are_not_there_is_a_warning() -> None:
     other = weights("v9", "version: 9", model="llama")
     assert to_pools([lost], [other]).warnings == {
         "RolloutEngine/qwen": (
-            "qwen.yaml:1: spec.weightVersionRef.name: v9 (v.yaml:1) is of the model 'llama', not "
-            "'qwen'",
+            (
+                "qwen.yaml:1: spec.weightVersionRef.name: v9 (v.yaml:1) is of the model 'llama', not "
+                "'qwen'"
+            ),
         )
     }
 

@@ -53,8 +53,10 @@ status:
         ),
         (
             engine_text().replace("RolloutEngine", "Service"),
-            "f.yaml:2: kind: must be one of RolloutEngine, WeightVersion, found 'Service'; "
-            "keep other kinds out of this directory",
+            (
+                "f.yaml:2: kind: must be one of RolloutEngine, WeightVersion, found 'Service'; "
+                "keep other kinds out of this directory"
+            ),
         ),
         (
             engine_text().replace("RolloutEngine", "List"),
@@ -62,13 +64,17 @@ status:
         ),
         (
             engine_text().replace("v1alpha1", "v2"),
-            "f.yaml:1: apiVersion: must be rollout.steersman.io/v1alpha1, found "
-            "'rollout.steersman.io/v2' (another version of it)",
+            (
+                "f.yaml:1: apiVersion: must be rollout.steersman.io/v1alpha1, found "
+                "'rollout.steersman.io/v2' (another version of it)"
+            ),
         ),
         (
             engine_text(name="Qwen_3"),
-            "f.yaml:4: metadata.name: must be 1 to 63 lower-case letters, digits or `-`, with a "
-            "letter or digit at both ends, found 'Qwen_3'",
+            (
+                "f.yaml:4: metadata.name: must be 1 to 63 lower-case letters, digits or `-`, with a "
+                "letter or digit at both ends, found 'Qwen_3'"
+            ),
         ),
         (
             engine_text("stat: Paused"),
@@ -76,62 +82,82 @@ status:
         ),
         (
             engine_text("state: paused"),
-            "f.yaml:7: spec.state: must be one of Active, Paused, Asleep, found 'paused'; "
-            "did you mean Paused?",
+            (
+                "f.yaml:7: spec.state: must be one of Active, Paused, Asleep, found 'paused'; "
+                "did you mean Paused?"
+            ),
         ),
         (
             engine_text("endpoints:\n  serviceName: x\n  port: 30000"),
-            "f.yaml:8: spec.endpoints.serviceName: finds engines in a Kubernetes cluster, and this "
-            "fleet has none; list the engines in endpoints.static",
+            (
+                "f.yaml:8: spec.endpoints.serviceName: finds engines in a Kubernetes cluster, and this "
+                "fleet has none; list the engines in endpoints.static"
+            ),
         ),
         (
             engine_text(f"{TWO}\noverrides:\n- {{pod: a, state: Paused}}"),
-            "f.yaml:12: spec.overrides[0].pod: names a pod of a Kubernetes cluster, and this fleet "
-            "has none; name an engine of endpoints.static with `engine`",
+            (
+                "f.yaml:12: spec.overrides[0].pod: names a pod of a Kubernetes cluster, and this fleet "
+                "has none; name an engine of endpoints.static with `engine`"
+            ),
         ),
         (
             engine_text(f"{TWO}\noverrides:\n- {{engine: c, state: Paused}}"),
-            "f.yaml:12: spec.overrides[0].engine: must be one of a, b, found 'c'; these are the "
-            "engines of endpoints.static",
+            (
+                "f.yaml:12: spec.overrides[0].engine: must be one of a, b, found 'c'; these are the "
+                "engines of endpoints.static"
+            ),
         ),
         (
             engine_text(
                 f"{TWO}\noverrides:\n- {{engine: a, state: Paused}}\n- {{engine: a, state: Asleep}}"
             ),
-            "f.yaml:13: spec.overrides[1].engine: the engine 'a' is taken already (line 12); "
-            "keep one of them",
+            (
+                "f.yaml:13: spec.overrides[1].engine: the engine 'a' is taken already (line 12); "
+                "keep one of them"
+            ),
         ),
         (
             engine_text("endpoints:\n  static:\n  - url: http://h:1\n  - url: http://H:1/"),
-            "f.yaml:10: spec.endpoints.static[1].url: the address 'h:1' is taken already (line 9); "
-            "keep one of them",
+            (
+                "f.yaml:10: spec.endpoints.static[1].url: the address 'h:1' is taken already (line 9); "
+                "keep one of them"
+            ),
         ),
         (
             engine_text(
                 "endpoints:\n  static:\n  - {url: 'http://h:1', name: a}\n"
                 "  - {url: 'http://h:2', name: a}"
             ),
-            "f.yaml:10: spec.endpoints.static[1].name: the name 'a' is taken already (line 9); "
-            "keep one of them",
+            (
+                "f.yaml:10: spec.endpoints.static[1].name: the name 'a' is taken already (line 9); "
+                "keep one of them"
+            ),
         ),
         (
             engine_text("state: Asleep\ndrain: {onTimeout: ProceedInFlight}"),
-            "f.yaml:8: spec.drain.onTimeout: is ProceedInFlight, but state is Asleep (line 7): an "
-            "engine that gives up its memory can crash under requests; write Fail or Abort",
+            (
+                "f.yaml:8: spec.drain.onTimeout: is ProceedInFlight, but state is Asleep (line 7): an "
+                "engine that gives up its memory can crash under requests; write Fail or Abort"
+            ),
         ),
         (
             engine_text(
                 f"{TWO}\noverrides:\n- {{engine: a, state: Asleep}}\n"
                 "drain: {onTimeout: ProceedInFlight}"
             ),
-            "f.yaml:13: spec.drain.onTimeout: is ProceedInFlight, but engine a is to be Asleep "
-            "(line 12): an engine that gives up its memory can crash under requests; write Fail "
-            "or Abort",
+            (
+                "f.yaml:13: spec.drain.onTimeout: is ProceedInFlight, but engine a is to be Asleep "
+                "(line 12): an engine that gives up its memory can crash under requests; write Fail "
+                "or Abort"
+            ),
         ),
         (
             engine_text("rollout: {maxUnavailable: 0%}"),
-            "f.yaml:7: spec.rollout.maxUnavailable: must be a whole number above 0, or a percentage "
-            "from 1% to 100% such as 25%, found '0%'",
+            (
+                "f.yaml:7: spec.rollout.maxUnavailable: must be a whole number above 0, or a percentage "
+                "from 1% to 100% such as 25%, found '0%'"
+            ),
         ),
         (
             engine_text("rollout: {maxUnavailable: 0}"),
@@ -143,13 +169,17 @@ status:
         ),
         (
             engine_text("routing:\n  hold: {timeout: 5s, maxRequests: 0}"),
-            "f.yaml:8: spec.routing.hold.maxRequests: is 0, but hold.timeout is 5 s; to switch "
-            "holding off, set hold.timeout to 0",
+            (
+                "f.yaml:8: spec.routing.hold.maxRequests: is 0, but hold.timeout is 5 s; to switch "
+                "holding off, set hold.timeout to 0"
+            ),
         ),
         (
             engine_text("endpoints:\n  static:\n  - {url: 'http://h:1', name: 0}"),
-            "f.yaml:9: spec.endpoints.static[0].name: must be text, found a number; "
-            "quote it, and begin with a letter",
+            (
+                "f.yaml:9: spec.endpoints.static[0].name: must be text, found a number; "
+                "quote it, and begin with a letter"
+            ),
         ),
     ],
 )
@@ -161,8 +191,10 @@ def test_a_mistake_is_told_at_its_line(text: str, said: str) -> None:
 
 def test_a_key_in_the_wrong_place_is_not_shown() -> None:
     assert problems(engine_text("engineAuth: {sk-very-secret: x}")) == [
-        "f.yaml:7: spec.engineAuth: unknown key (not shown, as it may be a secret); known here are "
-        "adminKeyFile, dataKeyFile"
+        (
+            "f.yaml:7: spec.engineAuth: unknown key (not shown, as it may be a secret); known here are "
+            "adminKeyFile, dataKeyFile"
+        )
     ]
 
 

@@ -28,7 +28,6 @@ Member = tuple[Node, Node]
 _BREAK = re.compile(r"\r\n|\n|\r")
 _REST_WITH_COMMA = re.compile(r"[ \t]*,[ \t]*(#[^\r\n]*)?(\r\n|\n|\r)")
 _SKIPPED = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*)*")
-_BLANKS = re.compile(r"[ \t]*")
 
 
 def apply(text: str, cuts: Sequence[Cut]) -> str:
@@ -119,7 +118,7 @@ def _insert_inline(text: str, start: int, end: int, inline: str) -> Cut:
     if rest is not None:
         return Cut(rest.end(), rest.end(), f"{indent}{inline},{rest[2]}")
     _, line_break = _after_line(text, end)
-    alone = _BREAK.match(text, _BLANKS.match(text, end).end())  # type: ignore[union-attr]
+    alone = _BREAK.match(text, _blanks_end(text, end))
     separator = f",{line_break}{indent}" if alone else ", "
     return Cut(end, end, f"{separator}{inline}")
 
@@ -148,11 +147,11 @@ def _remove_inline(text: str, spans: Sequence[tuple[int, int]], position: int) -
     if position == 0:
         raise CannotCutError("it is the only one between its brackets")
     before = spans[position - 1][1]
+    own_comma = _comma_at(text, end)
+    if own_comma is not None and _indent(text, start) is not None:
+        return [_whole_line(text, Cut(start, own_comma + 1))]
     if "#" not in text[before:start]:
         return [Cut(before, end)]
-    own_comma = _SKIPPED.match(text, end)
-    if own_comma is not None and text[own_comma.end() : own_comma.end() + 1] == ",":
-        return [_whole_line(text, Cut(start, own_comma.end() + 1))]
     comma = _comma(text, before)
     return [Cut(comma, comma + 1), _whole_line(text, Cut(start, end))]
 
@@ -160,20 +159,35 @@ def _remove_inline(text: str, spans: Sequence[tuple[int, int]], position: int) -
 def _whole_line(text: str, cut: Cut) -> Cut:
     """The same cut, with the line if nothing else is on it."""
     indent = _indent(text, cut.start)
-    rest = _BLANKS.match(text, cut.end)
-    assert rest is not None
-    line_break = _BREAK.match(text, rest.end())
-    if indent is None or line_break is None:
+    if indent is None:
         return cut
+    rest = _blanks_end(text, cut.end)
+    line_break = _BREAK.match(text, rest)
+    if line_break is None:
+        return Cut(cut.start, rest)
     return Cut(cut.start - len(indent), line_break.end())
 
 
 def _comma(text: str, end: int) -> int:
     """The comma behind a value that ends at ``end``."""
-    skipped = _SKIPPED.match(text, end)
-    if skipped is None or text[skipped.end() : skipped.end() + 1] != ",":
+    comma = _comma_at(text, end)
+    if comma is None:
         _odd_layout()
-    return skipped.end()
+    return comma
+
+
+def _comma_at(text: str, end: int) -> int | None:
+    """As :func:`_comma`; ``None`` if there is none."""
+    skipped = _SKIPPED.match(text, end)
+    found = skipped.end() if skipped is not None else end
+    return found if text[found : found + 1] == "," else None
+
+
+def _blanks_end(text: str, start: int) -> int:
+    """The first character from ``start`` that is not space."""
+    while text[start : start + 1] in (" ", "\t"):
+        start += 1
+    return start
 
 
 def _dash(text: str, item: Node) -> int:
@@ -201,9 +215,11 @@ def _after_line(text: str, end: int) -> tuple[int, str]:
     found = _BREAK.search(text, end)
     if found is not None:
         return found.end(), found[0]
-    # The last line of the file; the others tell how lines end.
-    other = _BREAK.search(text)
-    return len(text), other[0] if other else "\n"
+    # The last line of the file; the one before tells how lines end.
+    before = max(text.rfind("\n"), text.rfind("\r"))
+    if before < 0:
+        return len(text), "\n"
+    return len(text), "\r\n" if text[before - 1 : before + 1] == "\r\n" else text[before]
 
 
 def _odd_layout() -> NoReturn:

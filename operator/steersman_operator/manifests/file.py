@@ -71,7 +71,7 @@ class ManifestFile:
         self._in_force(content, found)
         self._digest = _digest(content)
         self._seen = (written, *map(signature, self._key_files))
-        self._parsed, self._read_at = (self._digest, self._seen), None
+        self._parsed, self._read_at = (self._digest, self._seen[1:]), None
 
     def _look(self) -> Look:
         return (signature(self.path), *map(signature, self._key_files))
@@ -102,7 +102,7 @@ class ManifestFile:
         # file system is coarse; so a file that was not seen for a while is read once more.
         self._read_at = None if first else look
         self._digest = _digest(content)
-        if self._parsed == (self._digest, look):
+        if self._parsed == (self._digest, look[1:]):
             return False
         found = self.parse(content)
         if found.problems:
@@ -110,7 +110,7 @@ class ManifestFile:
             self._restore(first=first)
         else:
             self._in_force(content, found)
-        self._parsed = (self._digest, look)
+        self._parsed = (self._digest, look[1:])
         if found.key_files != self._key_files:
             # They were read before they were looked at.
             self._key_files = found.key_files
