@@ -289,6 +289,13 @@ def a_proxy_counts_a_request_when_it_is_sent() -> Iterator[None]:
 
 
 @sabotage
+def a_proxy_sends_what_it_chose_before_it_stood_still() -> Iterator[None]:
+    """A fenced pool's contact is looked at when an engine is chosen, and not when bytes are sent."""
+    with mock.patch.object(ModelProxy, "asks_again", False):
+        yield
+
+
+@sabotage
 def a_proxy_acknowledges_before_it_applies() -> Iterator[None]:
     """A table is acknowledged when it has come, and put in force a moment later."""
     with mock.patch.object(ModelProxy, "acks_before_applying", True):

@@ -64,6 +64,7 @@ class ModelProxy(Process):
 
     counts_unsent = True
     acks_before_applying = False
+    asks_again = True
 
     def __init__(self, world: "World", uid: str, boot: str) -> None:
         super().__init__(world.scheduler)
@@ -136,7 +137,7 @@ class ModelProxy(Process):
         self.later(self.rng.uniform(0, 0.8 if slow else 0.1), self._send, request)
 
     def _send(self, request: Request) -> None:
-        if self.is_fenced_out():
+        if self.asks_again and self.is_fenced_out():
             # Between the choice and the first byte the process may have stood still.
             self.finished(request)
         elif not request.ended:
