@@ -136,6 +136,7 @@ class IdleEngines:
             reachable=True,
             boot_id="sglang-3f1c9a0b7d2e4f68",
             paused=command.engine in self._paused,
+            backup=True,
             version="step-1200",
             version_known=True,
         )

@@ -24,6 +24,7 @@ async def test_a_fresh_engine(runtime: Runtime) -> None:
             boot_id=seen.boot_id,
             paused=False,
             released=() if runtime is Runtime.VLLM else None,
+            backup=runtime is Runtime.VLLM,
             version=None,
             version_known=True,
         )

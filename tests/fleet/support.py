@@ -56,6 +56,8 @@ class Truth(msgspec.Struct):
     answers: bool = True
     shows_paused: bool = True
     shows_released: bool = True
+    backup: bool | None = True
+    """Whether its weights survive a sleep."""
 
     def seen(self) -> Observation:
         if not self.answers:
@@ -65,6 +67,7 @@ class Truth(msgspec.Struct):
             boot_id=self.boot,
             paused=self.paused if self.shows_paused else None,
             released=self.released if self.shows_released else None,
+            backup=self.backup,
             version=self.version,
             version_known=True,
         )

@@ -48,7 +48,9 @@ def disturbed(engine: SimEngine) -> list[str]:
 async def one_engine(
     tmp_path: Path, runtime: Runtime, *, timing: Timing = TIMING, speed: float = 0
 ) -> AsyncIterator[tuple[SimEngine, Whole, aiohttp.ClientSession]]:
-    config = EngineConfig(runtime=runtime, speed=speed, model="m", weight_version="7")
+    config = EngineConfig(
+        runtime=runtime, speed=speed, model="m", weight_version="7", weights_cpu_backup=True
+    )
     async with (
         SimEngine(config) as engine,
         whole(tmp_path, [engine], timing=timing) as fleet,

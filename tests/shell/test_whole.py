@@ -20,7 +20,9 @@ CHAT = {"prompt": "a", "max_tokens": 20, "ignore_eos": True, "model": "m"}
 async def test_engines_are_paused_and_slept_under_traffic_and_none_dies(
     tmp_path: Path, runtime: Runtime
 ) -> None:
-    config = EngineConfig(runtime=runtime, speed=20.0, model="m", weight_version="7")
+    config = EngineConfig(
+        runtime=runtime, speed=20.0, model="m", weight_version="7", weights_cpu_backup=True
+    )
     path, body = ("/v1/completions", CHAT) if runtime is Runtime.VLLM else ("/generate", BODY)
     async with contextlib.AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(SimEngine(config)) for _ in range(2)]

@@ -236,7 +236,12 @@ async def end(process: asyncio.subprocess.Process) -> int:
 @contextlib.asynccontextmanager
 async def sims(count: int, **config: Any) -> AsyncIterator[list[SimEngine]]:
     """Sim engines in this process, so that tests see what each received."""
-    defaults: dict[str, Any] = {"runtime": Runtime.SGLANG, "speed": 20.0, "weight_version": "7"}
+    defaults: dict[str, Any] = {
+        "runtime": Runtime.SGLANG,
+        "speed": 20.0,
+        "weight_version": "7",
+        "weights_cpu_backup": True,
+    }
     async with contextlib.AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(SimEngine(EngineConfig(**(defaults | config))))

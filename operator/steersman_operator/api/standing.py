@@ -6,8 +6,10 @@ The status, the conditions and every command take their words from here, so that
 import msgspec
 
 from steersman.engine import Control
+from steersman_operator.fleet.aim import awaits_weights
 from steersman_operator.fleet.barrier import Barrier, barrier
-from steersman_operator.fleet.readiness import idle_enough, needs_clear
+from steersman_operator.fleet.endings import AWAITING_WEIGHTS as LOAD_WEIGHTS
+from steersman_operator.fleet.readiness import disturbs_nobody, idle_enough, needs_clear
 from steersman_operator.fleet.spec import PoolSpec
 from steersman_operator.fleet.state import EngineState, Operation, Phase, State, Timing
 
@@ -22,6 +24,8 @@ EXTERNAL = "External"
 """Somebody else has changed its state, and it is left alone."""
 LEAVING = "Leaving"
 """Not in the spec any more."""
+AWAITING_WEIGHTS = "AwaitingWeights"
+"""Awake again, and paused until somebody has loaded weights into it."""
 SETTLED = "Settled"
 
 
@@ -98,6 +102,8 @@ def _phase(engine: EngineState, pool: PoolSpec, *, goal: Control, settled: bool)
         return LEAVING
     if settled:
         return SETTLED
+    if awaits_weights(engine, pool):
+        return AWAITING_WEIGHTS
     if _gave_up(engine, pool) or engine.facts.released is None:
         return GIVEN_UP
     return EXTERNAL if engine.external else PENDING
@@ -114,6 +120,8 @@ def _trouble(engine: EngineState, pool: PoolSpec, *, phase: str) -> str:
     if engine.problem and (engine.op is not None or phase == GIVEN_UP):
         # A problem of the past is kept until the next operation; it says nothing of a settled engine.
         return engine.problem
+    if phase == AWAITING_WEIGHTS:
+        return LOAD_WEIGHTS
     if phase == EXTERNAL:
         found = engine.facts.control
         return (
@@ -152,7 +160,7 @@ def _draining(
     now: float,
 ) -> str:
     later = "waiting before the next try" if now < operation.next_try else ""
-    if operation.goal is Control.ACTIVE:
+    if disturbs_nobody(engine, operation):
         return later
     stands = barrier(
         engine,

@@ -10,6 +10,9 @@ from steersman_operator.commands.kinds import ENGINE, ROLLOUT_ENGINE, Item, NotF
 FEW = 16
 """Engines that are told of one by one; of more the numbers are told."""
 
+AWAKE = "awake, but "
+"""Begins the line of an engine that waits for weights."""
+
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """A state that a RolloutEngine, or one engine of it, is to be in."""
@@ -100,6 +103,8 @@ def line_about(engine: Item) -> str:
             return str(problem)
         case "Unknown":
             return "not seen yet"
+        case "AwaitingWeights":
+            return f"{AWAKE}{problem}"
         case "GivenUp":
             return f"given up: {problem}" if problem else "given up"
     word = phase.lower()
@@ -113,6 +118,8 @@ def _superseded(sentence: str) -> Progress:
 
 
 def _done(engine: Item) -> bool:
+    if engine["phase"] == "AwaitingWeights":
+        return True  # nothing more is done by the operator, and it says what is to be done
     opened = bool(engine["desired"] != "active" or engine["gate"] == "open")
     there = bool(engine["phase"] == "Settled" and engine["control"] == engine["desired"])
     return there and opened

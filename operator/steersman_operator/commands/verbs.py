@@ -16,7 +16,7 @@ from steersman_operator.commands.fleet import (
     warn,
 )
 from steersman_operator.commands.kinds import ROLLOUT_ENGINE, WORDS
-from steersman_operator.commands.progress import Progress, Verdict, Wish, progress_of
+from steersman_operator.commands.progress import AWAKE, Progress, Verdict, Wish, progress_of
 
 SECONDS = re.compile(r"silent for \d+ s")
 """What grows by itself in a sentence."""
@@ -83,6 +83,9 @@ class VerbCommand:
                 case Verdict.WAITING:
                     told.tell(progress)
                 case Verdict.DONE:
+                    for engine, line in progress.lines.items():
+                        if line.startswith(AWAKE):
+                            out(f"{engine}: {line}")
                     none = "" if progress.lines else "; it has no engines"
                     out(f"{wish.what} {self._done}{none}")
                     return EXIT_OK

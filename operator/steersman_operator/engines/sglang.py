@@ -84,15 +84,17 @@ class SglangDialect:
                 reachable=False,
                 detail=f"/ping answers {ping.status}: starting, stopping or unhealthy",
             )
-        ready, version, boot = await asyncio.gather(
+        ready, version, launch = await asyncio.gather(
             self._status("/ready", deadline=deadline),
             self._version(deadline=deadline),
-            self.boot(deadline=deadline),
+            self._launch(deadline=deadline),
         )
+        backup = launch.get("enable_weights_cpu_backup")
         paused = {200: False, 503: True}.get(ready or 0)
         return Observation(
             reachable=True,
-            boot_id=boot,
+            boot_id=_boot(launch),
+            backup=backup if isinstance(backup, bool) else None,
             paused=paused if ping.ok or paused is False else None,
             version=label(version),
             version_known=version is not None,
@@ -110,15 +112,15 @@ class SglangDialect:
         SGLang has no identity of its process, nor says when it was started. Engines older than
         ``startup_time`` have none.
         """
+        return _boot(await self._launch(deadline=deadline))
+
+    async def _launch(self, *, deadline: Deadline) -> dict[str, Any]:
+        """The launch arguments, and what else an engine says of its start."""
         for path in ("/server_info", "/get_server_info"):
-            info = (await self._fields(path, deadline=deadline)) or {}
-            if info.get("startup_time"):
-                seed = [info["startup_time"], info.get("random_seed")]
-                digest = hashlib.sha256(json.dumps(seed, sort_keys=True).encode()).hexdigest()
-                return f"sglang-{digest[:BOOT_LENGTH]}"
+            info = await self._fields(path, deadline=deadline)
             if info:
-                return None
-        return None
+                return info
+        return {}
 
     async def _version(self, *, deadline: Deadline) -> str | None:
         """The live version. ``/server_info`` has that of the launch, and is not asked."""
@@ -285,3 +287,11 @@ def _wrong_tags(tags: Sequence[str]) -> str:
         return "no memory was named, and an engine must never be told to choose by itself"
     strange = sorted(set(tags).difference(TAGS))
     return f"SGLang knows no memory named {', '.join(strange)}" if strange else ""
+
+
+def _boot(launch: dict[str, Any]) -> str | None:
+    if not launch.get("startup_time"):
+        return None
+    seed = [launch["startup_time"], launch.get("random_seed")]
+    digest = hashlib.sha256(json.dumps(seed, sort_keys=True).encode()).hexdigest()
+    return f"sglang-{digest[:BOOT_LENGTH]}"

@@ -96,6 +96,8 @@ class VllmDialect:
             boot_id=_boot(samples),
             paused=paused,
             released=_released(sleeping=sleeping, paused=paused, samples=samples),
+            # We put it to sleep at level 1, which keeps them in the host's memory.
+            backup=not samples.total("vllm:engine_sleep_state", sleep_state="discard_all"),
             version=label(version),
             version_known=isinstance(version, str),
             detail=detail,

@@ -6,7 +6,12 @@ from steersman_operator.fleet.calling import claim
 from steersman_operator.fleet.commands import AskLoad, CutRequests
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.endings import change_operation, give_up
-from steersman_operator.fleet.readiness import barrier_of, idle_enough, needs_clear
+from steersman_operator.fleet.readiness import (
+    barrier_of,
+    disturbs_nobody,
+    idle_enough,
+    needs_clear,
+)
 from steersman_operator.fleet.spec import OnTimeout
 from steersman_operator.fleet.state import EngineState, Phase
 
@@ -15,8 +20,7 @@ def drain(draft: Draft, engine: EngineState) -> None:
     """Claim the next call if the barrier holds; give up when it has been waited for long enough."""
     operation, pool = engine.op, draft.pool_of(engine)
     assert operation is not None
-    if operation.goal is Control.ACTIVE:
-        # Opening disturbs nobody: the gate is closed, and closed it stays until that is verified.
+    if disturbs_nobody(engine, operation):
         if draft.now >= operation.next_try:
             claim(draft, engine)
         return

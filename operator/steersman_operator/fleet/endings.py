@@ -3,6 +3,7 @@
 import msgspec
 
 from steersman.engine import Control
+from steersman_operator.fleet.aim import awaits_weights
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.records import take_back, write_rest
 from steersman_operator.fleet.state import EngineState, Operation, Phase
@@ -10,6 +11,11 @@ from steersman_operator.fleet.state import EngineState, Operation, Phase
 MEMORY_UNKNOWN = (
     "which memory is released is unknown, and this engine cannot be asked; "
     "it stays closed until it is restarted"
+)
+
+AWAITING_WEIGHTS = (
+    "its weights are lost with its memory: load weights into it, then let it go on "
+    "(SGLang: POST /continue_generation, vLLM: POST /resume)"
 )
 
 
@@ -26,10 +32,13 @@ def finish(draft: Draft, engine: EngineState) -> None:
     assert operation is not None
     write_rest(draft, engine, goal=operation.goal)
     engine = draft.change_engine(engine.spec.id, op=None, settled=operation.goal, returning=False)
-    if operation.goal is draft.pool_of(engine).goal(engine.spec.id):
+    pool = draft.pool_of(engine)
+    if operation.goal is pool.goal(engine.spec.id) or awaits_weights(engine, pool):
         engine = draft.change_engine(engine.spec.id, problem="", given_up=None)
     took = draft.now - operation.started
     draft.note(engine, "Settled", f"{operation.goal.value} after {took:.1f} s")
+    if awaits_weights(engine, pool):
+        draft.note(engine, "AwaitingWeights", AWAITING_WEIGHTS, warning=True)
 
 
 def cancel(draft: Draft, engine: EngineState, *, goal: Control) -> None:
@@ -68,7 +77,8 @@ def not_done(draft: Draft, engine: EngineState, why: str) -> None:
     """A call had no effect. Opening is tried for ever, closing is given up."""
     operation = engine.op
     assert operation is not None
-    if operation.goal is Control.ACTIVE:
+    opening = draft.pool_of(engine).goal(engine.spec.id) is Control.ACTIVE and engine.facts.lost
+    if operation.goal is Control.ACTIVE or opening:
         drain_again(draft, engine, **later(draft, operation))
         draft.change_engine(engine.spec.id, problem=why)
         return

@@ -44,6 +44,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     paused: bool | None = None
     released: tuple[str, ...] | None = None
+    backup: bool | None = None
+    """Whether weights survive the release of their memory."""
+    lost: bool = False
+    """Whether the weights were given up with their memory and are not known to have been loaded
+    since: what the engine would generate is undefined, whatever version it shows. (SGLang without
+    ``--enable-weights-cpu-backup``, vLLM at level 2.) That they are loaded is told by whoever has
+    done it, by letting the engine go on."""
 
     @property
     def control(self) -> Control | None:
@@ -66,17 +73,42 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             case CallKind.RESUME:
                 return msgspec.structs.replace(self, paused=False)
             case CallKind.SLEEP:
-                return msgspec.structs.replace(self, released=ALL_TAGS)
+                return msgspec.structs.replace(self, released=ALL_TAGS, lost=self._loses)
             case CallKind.WAKE:
                 return msgspec.structs.replace(self, released=())
+
+    @property
+    def _loses(self) -> bool:
+        return self.lost or self.backup is not True
 
     def during(self, kind: CallKind) -> "Facts":
         """What is still certain while a call is under way or its outcome unknown."""
         match kind:
             case CallKind.PAUSE | CallKind.RESUME:
                 return msgspec.structs.replace(self, paused=None)
-            case CallKind.SLEEP | CallKind.WAKE:
+            case CallKind.SLEEP:
+                return msgspec.structs.replace(self, paused=None, released=None, lost=self._loses)
+            case CallKind.WAKE:
                 return msgspec.structs.replace(self, paused=None, released=None)
+
+    def seen(self, observation: "Observation", *, boot_id: str | None) -> "Facts":
+        """What is known after a look; what was seen wins, what cannot be seen is remembered."""
+        released = self.released if observation.released is None else observation.released
+        paused = self.paused if observation.paused is None else observation.paused
+        backup = self.backup if observation.backup is None else observation.backup
+        # Asleep by somebody else's doing.
+        given_up = "weights" in (released or ()) and "weights" not in (self.released or ())
+        lost = self.lost or (self.released is not None and given_up and backup is not True)
+        if lost and released == () and self.paused is True and paused is False:
+            # It was left paused, and somebody has let it go on: the weights are loaded.
+            lost = False
+        return Facts(
+            boot_id=boot_id or self.boot_id,
+            paused=paused,
+            released=released,
+            backup=backup,
+            lost=lost,
+        )
 
 
 def next_call(facts: Facts, goal: Control) -> CallKind | None:
@@ -110,6 +142,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     paused: bool | None = None
     released: tuple[str, ...] | None = None
+    backup: bool | None = None
+    """Whether weights survive the release of their memory."""
     version: str | None = None
     """``None`` also for an engine whose weights have no name (``default``)."""
     version_known: bool = False

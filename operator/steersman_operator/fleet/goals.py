@@ -2,6 +2,7 @@
 
 from steersman.engine import Control, Trust
 from steersman_operator.fleet import operations, records
+from steersman_operator.fleet.aim import effective_goal
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.endings import MEMORY_UNKNOWN
 from steersman_operator.fleet.spec import Drift, PoolSpec
@@ -21,14 +22,6 @@ def reconcile(draft: Draft, name: str) -> None:
     if draft.engines[name].op is None:
         _at_rest(draft, draft.engines[name], pool)
     records.write_again_if_due(draft, name)
-
-
-def effective_goal(engine: EngineState, pool: PoolSpec) -> Control:
-    """What the spec asks for, unless that was tried and given up: then what was before."""
-    goal = pool.goal(engine.spec.id)
-    if engine.given_up == (goal, pool.generation) and goal is not Control.ACTIVE:
-        return engine.settled
-    return goal
 
 
 def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
@@ -88,6 +81,7 @@ def _set_gate(draft: Draft, engine: EngineState, goal: Control) -> None:
         and engine.facts.control is Control.ACTIVE
         and engine.settled is Control.ACTIVE
         and engine.reachable
+        and not engine.facts.lost
         and engine.trust is not Trust.UNCERTAIN
     )
     if may_open:

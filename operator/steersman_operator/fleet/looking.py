@@ -135,16 +135,19 @@ def _take(
             return
         changed = msgspec.structs.replace(operation, looked_at=asked)
         engine = draft.change_engine(engine.spec.id, op=changed)
-    released = facts.released if seen.released is None else seen.released
-    if released is None and engine.durable is None:
-        # Nobody of ours has touched it. Neither can be read from every engine; one that somebody
-        # else has paused or put to sleep must be declared as such (docs/guarantees.md).
-        released = ()
-    paused = facts.paused if seen.paused is None else seen.paused
-    if paused is None and engine.durable is None:
-        paused = False
-    facts = Facts(boot_id=boot or facts.boot_id, paused=paused, released=released)
+    known = facts
+    if engine.durable is None:
+        # Nobody of ours has touched it. Neither can be read from every engine, and is taken to be as
+        # after a start (docs/guarantees.md).
+        known = msgspec.structs.replace(
+            facts,
+            paused=False if facts.paused is None else facts.paused,
+            released=() if facts.released is None else facts.released,
+        )
+    facts = known.seen(seen, boot_id=boot)
     engine = draft.change_engine(engine.spec.id, facts=facts)
+    if known.lost and not facts.lost:
+        draft.note(engine, "WeightsLoaded", "somebody has let it go on after its sleep")
     if seen.version_known:
         _take_version(draft, engine, seen.version)
 

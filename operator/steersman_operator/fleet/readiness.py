@@ -34,11 +34,21 @@ def idle_enough(operation: Operation, *, timing: Timing) -> bool:
     return bool(seen)
 
 
+def disturbs_nobody(engine: EngineState, operation: Operation) -> bool:
+    """Whether what comes next can hurt no request: opening, and giving memory back.
+
+    The gate is closed, and closed it stays until what was done is verified.
+    """
+    return operation.goal is Control.ACTIVE or (
+        bool(engine.facts.released) and operation.goal is Control.PAUSED
+    )
+
+
 def may_disturb(draft: Draft, engine: EngineState) -> bool:
     """Whether the barrier and the proof of idleness hold for the call that comes next."""
     operation = engine.op
     assert operation is not None
-    if operation.goal is Control.ACTIVE:
+    if disturbs_nobody(engine, operation):
         return True
     stands = barrier_of(draft, engine)
     if not needs_clear(operation, draft.pool_of(engine)):

@@ -4,7 +4,7 @@ The same in a directory and in a cluster. pydantic ends in here: what leaves are
 validated spec, and the pools of the core.
 """
 
-from steersman_operator.resources.envelope import ROLLOUT_ENGINE, WEIGHT_VERSION
+from steersman_operator.resources.envelope import ROLLOUT_ENGINE, SCHEMAS, WEIGHT_VERSION
 from steersman_operator.resources.group import API_VERSION, GROUP
 from steersman_operator.resources.pools import Pools, to_pools
 from steersman_operator.resources.read import ReadFile, read_resources
@@ -17,6 +17,7 @@ __all__ = [
     "API_VERSION",
     "GROUP",
     "ROLLOUT_ENGINE",
+    "SCHEMAS",
     "WEIGHT_VERSION",
     "Pools",
     "ReadFile",

@@ -54,7 +54,7 @@ class StaticEngine(Model):
     zone: Text | None = None
     """Failure domain or rack, for people."""
     runtime: RuntimeName | None = None
-    """The engine's software, if it is another than that of `spec.runtime`."""
+    """The engine's software; by default that of `spec.runtime`."""
 
     @property
     def id(self) -> str:

@@ -40,6 +40,8 @@ class ModelEngine:
         self.vllm = vllm
         self.shows_released = vllm
         self.shows_paused = vllm or rng.random() < 0.5
+        self.keeps = vllm or not self.shows_paused or rng.random() < 0.5
+        """Whether its weights survive the release of their memory."""
         self.trouble = 0.0
         """The share of calls and looks that go wrong."""
         self.boots = 0
@@ -52,6 +54,8 @@ class ModelEngine:
         self.paused = False
         self.paused_by_us = False
         self.released: tuple[str, ...] = ()
+        self.undefined = False
+        """Whether its weights were given up and not loaded since."""
         self.running: set[Request] = set()
         self.waiting: list[Request] = []
         self.pending: list[Pending] = []
@@ -94,6 +98,8 @@ class ModelEngine:
             self._begin(request)
 
     def _begin(self, request: "Request") -> None:
+        if self.undefined:
+            self._rules.undefined_weights(self)
         self.running.add(request)
         self._scheduler.after(request.duration, self._finish, request)
 
@@ -118,6 +124,7 @@ class ModelEngine:
             boot_id=self.boot_id,
             paused=self.paused if self.shows_paused else None,
             released=self.released if self.shows_released else None,
+            backup=self.keeps,
             version=self.version,
             version_known=True,
         )
@@ -179,6 +186,8 @@ class ModelEngine:
             case CallKind.PAUSE:
                 self.pause(call.pause_mode, by_us=not obscured or self.paused_by_us)
             case CallKind.RESUME:
+                if self.undefined:
+                    self._rules.undefined_weights(self)
                 self.resume()
             case CallKind.SLEEP:
                 if self.busy:
@@ -187,6 +196,7 @@ class ModelEngine:
                     self._die("memory was released that is released")
                 else:
                     self.released = call.tags
+                    self.undefined = self.undefined or not self.keeps
             case CallKind.WAKE:
                 if not call.tags or not set(call.tags) <= set(self.released):
                     self._die("memory was resumed that is not released")
@@ -194,6 +204,25 @@ class ModelEngine:
                     self.released = ()
                     if self.vllm:
                         self.resume()
+                    if self.undefined:
+                        self._await_trainer()
+
+    def _await_trainer(self) -> None:
+        self._scheduler.after(self._rng.uniform(0.2, 4), self._trainer_loads, self.boots)
+
+    def _trainer_loads(self, boots: int) -> None:
+        """A trainer has seen it awake, loads weights into it and lets it go on."""
+        if not self.alive or boots != self.boots or not self.undefined or self.released:
+            return
+        if self.pending:
+            self._await_trainer()
+            return
+        self.load_weights()
+
+    def load_weights(self) -> None:
+        self.undefined = False
+        self.version = str(self._rng.randint(1, 9))
+        self.resume()
 
     def pause(self, mode: PauseMode, *, by_us: bool) -> None:
         self.paused, self.paused_by_us = True, by_us

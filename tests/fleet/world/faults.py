@@ -196,7 +196,9 @@ class Faults:
         """Somebody else's hands. Only on engines that show it: others must not be touched."""
         engine = self._world.engines[self._engine()]
         if engine.alive and engine.shows_paused and not engine.released and not engine.pending:
-            if engine.paused:
+            if engine.undefined:
+                engine.load_weights()
+            elif engine.paused:
                 engine.resume()
             else:
                 engine.pause(self._rng.choice(tuple(PauseMode)), by_us=False)

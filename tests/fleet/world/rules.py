@@ -63,6 +63,10 @@ class Rules:
         if engine.paused and engine.paused_by_us:
             raise Violation(f"{proxy.uid} starts a request on {name}, which was paused for good")
 
+    def undefined_weights(self, engine: "ModelEngine") -> None:
+        """Nothing is generated with weights that a sleep has given up."""
+        raise Violation(f"{engine.name} is let go on with undefined weights")
+
     def table_applied(self, proxy: "ModelProxy", before: object, after: object) -> None:
         """An epoch never goes back."""
         if before is not None and after <= before:  # type: ignore[operator]

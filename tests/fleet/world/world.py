@@ -212,6 +212,8 @@ class World:
             true = Control.ASLEEP
         if facts.control is not true and truth.shows_paused:
             return f"is {true}, believed {facts.control}"
+        if truth.undefined and not truth.released:
+            return "nobody has loaded weights yet"
         goal = pool.goal(name)
         given_up = engine.given_up == (goal, pool.generation) and bool(engine.problem)
         if engine.settled is not goal and not given_up:
