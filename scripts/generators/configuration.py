@@ -92,21 +92,31 @@ def pages() -> Mapping[str, str]:
 
 def _proxy_page() -> str:
     parts = [PROXY_INTRODUCTION]
-    parts += _sections(ProxyConfig)
+    parts += sections(ProxyConfig)
     parts += [_flags(), _example("proxy")]
     return "\n".join(parts)
 
 
 def _table_page() -> str:
     parts = [TABLE_INTRODUCTION]
-    parts += _sections(TableFile)
+    parts += sections(TableFile)
     parts += [TABLE_NOTES, _example("table")]
     return "\n".join(parts)
 
 
-def _sections(schema: type[Model], *, path: str = "") -> Iterator[str]:
-    """The tables of a section and of the sections below it, one heading each."""
-    leaves = [field for field in _fields(schema) if section_of(field[1].annotation) is None]
+ROUTING_OF_THE_FILE = (
+    "The keys of [`routing`](#routing), each with the value of `routing` as its default."
+)
+
+
+def sections(
+    schema: type[Model], *, path: str = "", routing: str = ROUTING_OF_THE_FILE
+) -> Iterator[str]:
+    """The tables of a section and of the sections below it, one heading each.
+
+    ``routing`` is said of a section of routing keys that is not at the top.
+    """
+    leaves = [field for field in _fields(schema) if _is_leaf(field[1])]
     if leaves:
         title = f"`{path}`" if path else "Top level"
         yield f"## {title}\n\n{_sentence(schema)}\n"
@@ -117,18 +127,23 @@ def _sections(schema: type[Model], *, path: str = "") -> Iterator[str]:
     for key, field in _fields(schema):
         section = section_of(field.annotation)
         if section is not None and not (path and section is Routing):
-            yield from _sections(section, path=f"{path}{'.' if path else ''}{key}")
+            yield from sections(section, path=f"{path}{'.' if path else ''}{key}", routing=routing)
         elif section is Routing:
-            yield (
-                f"## `{path}.{key}`\n\nThe keys of [`routing`](#routing), each with the value of "
-                "`routing` as its default.\n"
-            )
+            yield f"## `{path}.{key}`\n\n{routing}\n"
             continue
         inner = element_of(field.annotation)
         element = section_of(inner) if inner is not None else None
         if element is not None:
             mark = ".NAME" if is_mapping(field.annotation) else "[]"
-            yield from _sections(element, path=f"{path}{'.' if path else ''}{key}{mark}")
+            yield from sections(
+                element, path=f"{path}{'.' if path else ''}{key}{mark}", routing=routing
+            )
+
+
+def _is_leaf(field: FieldInfo) -> bool:
+    """Whether a key has no keys of its own, which some sections have not either."""
+    section = section_of(field.annotation)
+    return section is None or not section.model_fields
 
 
 def _row(schema: type[Model], key: str, field: FieldInfo) -> str:
