@@ -25,6 +25,9 @@ SERVER_INFO = 30_000
 """Bytes of SGLang's ``/server_info``: some 400 launch arguments, and once more in the state of each
 rank."""
 
+KEEP_ALIVE = 5.0
+"""Seconds after which both engines close a connection on which nothing comes."""
+
 HISTOGRAMS = 24
 BUCKETS = 24
 """vLLM's ``/metrics`` has about so many series: 60 kB."""
@@ -76,12 +79,20 @@ class IdleEngine(asyncio.Protocol):
     def __init__(self, routes: dict[bytes, bytes]) -> None:
         self._routes = routes
         self._transport: asyncio.Transport | None = None
+        self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._end is not None:
+            self._end.cancel()
+
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
+        if self._end is not None:
+            self._end.cancel()
+        self._end = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._transport.close)
         for head in data.split(b"\r\n\r\n")[:-1]:
             body = self._routes.get(head.split(b" ", 2)[1])
             status = b"404 Not Found" if body is None else b"200 OK"
