@@ -46,3 +46,8 @@ def settle(directory: ManifestDirectory) -> None:
 def states(directory: ManifestDirectory) -> dict[str, str]:
     """The state of each pool."""
     return {found.name: found.spec.state.value for found in directory.manifests.engines}
+
+
+def problems(directory: ManifestDirectory) -> tuple[str, ...]:
+    """Everything that is wrong."""
+    return directory.manifests.problems

@@ -1,15 +1,17 @@
 """Whatever the layout: an edit does what is asked, and leaves the rest of the text alone."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.documents import parse_documents
+from steersman.errors import DocumentError, EditImpossible
 from steersman_operator.manifests.editing import edited
 from steersman_operator.manifests.verbs import Change, DropOverride, SetOverride, SetState
-from steersman_operator.resources import State
+from steersman_operator.resources import State, read_resources
 from tests.manifests.layouts import NAMES, Layout, json_layouts, yaml_layouts
 
 
@@ -124,3 +126,37 @@ def test_edits_one_after_the_other_come_back_to_where_they_began(data: st.DataOb
     removed = edited(layout.file, added, document=layout.document, change=DropOverride(engine))
     if names or "overrides" not in spec:
         assert removed == content
+
+
+MUTATIONS = ["&x ", "*x", "!!str ", "? ", "# ", ",", "\n", "  ", "'", '"', "|-\n", "[", "{", "- ", "\t", ""]  # fmt: skip
+
+
+@given(st.data())
+def test_a_text_that_was_damaged_is_changed_right_or_refused(data: st.DataObject) -> None:
+    """Odd texts that are good by chance: no other error, and never another value."""
+    layout = data.draw(yaml_layouts())
+    text = layout.text
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 2))
+        text = text[:at] + data.draw(st.sampled_from(MUTATIONS)) + text[at + gone :]
+    content = text.encode()
+    try:
+        documents = parse_documents("f.yaml", content)
+    except DocumentError:
+        return
+    position = next(
+        (at for at, found in enumerate(documents) if found.data.get("kind") == "RolloutEngine"),
+        None,
+    )
+    if position is None or read_resources(documents[position : position + 1], base=Path()).problems:
+        return
+    spec = documents[position].data["spec"]
+    change = data.draw(changes(spec))
+    try:
+        result = edited("f.yaml", content, document=position, change=change)
+    except EditImpossible:
+        return
+    after = [found.data for found in parse_documents("f.yaml", result)]
+    assert after[position]["spec"] == wanted(spec, change)
+    assert after[:position] == [found.data for found in documents[:position]]
