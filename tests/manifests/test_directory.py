@@ -117,8 +117,8 @@ def test_a_bad_file_keeps_its_last_good_version(
     assert states(directory) == {"a": "Active", "a2": "Active", "b": "Paused"}
     said = ("a.yaml:7: spec.stat: unknown key `stat`; did you mean `state`?",)
     assert problems(directory) == said
-    assert problems(directory)_of("a.yaml") == said
-    assert problems(directory)_of("b.yaml") == ()
+    assert directory.manifests.problems_of("a.yaml") == said
+    assert directory.manifests.problems_of("b.yaml") == ()
 
     write(tmp_path / "a.yaml", both)
     settle(directory)
@@ -264,9 +264,7 @@ def test_a_directory_that_vanishes_leaves_everything_as_it_was(tmp_path: Path) -
     manifests = tmp_path / "fleet"
     directory = ManifestDirectory(manifests, ledger=MemoryLedger())
     assert directory.poll() is True
-    assert problems(directory) == (
-        f"{manifests}: cannot be listed: No such file or directory",
-    )
+    assert problems(directory) == (f"{manifests}: cannot be listed: No such file or directory",)
     manifests.mkdir()
     write(manifests / "a.yaml", engine_text(name="a"))
     assert directory.poll() is True
