@@ -1,0 +1,46 @@
+"""What the journal of an engine says of the promise: who came while it was closed, what was called."""
+
+from steersman_sim.engine import SimEngine
+
+CALLS = {
+    "/pause_generation": "pause",
+    "/continue_generation": "resume",
+    "/release_memory_occupation": "sleep",
+    "/resume_memory_occupation": "wake",
+    "/pause": "pause",
+    "/resume": "resume",
+    "/sleep": "sleep",
+    "/wake_up": "wake",
+}
+"""Control routes of both runtimes, by what they do."""
+
+REQUESTS = ("/generate", "/v1/completions")
+
+_OPENING = {"resume", "/wake_up"}
+"""What lets requests in again. vLLM resumes by itself when all of it is awake."""
+
+
+def called(engine: SimEngine) -> list[str]:
+    """The calls that were to change the engine, oldest first."""
+    return [CALLS[entry.path] for entry in engine.journal.entries if entry.path in CALLS]
+
+
+def trespassers(engine: SimEngine) -> list[str]:
+    """Requests that reached the engine between a call that closed it and the one that opened it.
+
+    Such a request is what Steersman exists to prevent: it hangs in a paused engine, and ends one
+    that is woken or resumed under it.
+    """
+    found: list[str] = []
+    boot, closed_by = 0, ""
+    for entry in engine.journal.entries:
+        if entry.boot != boot:
+            boot, closed_by = entry.boot, ""
+        call = CALLS.get(entry.path)
+        if call in ("pause", "sleep"):
+            closed_by = f"{call} ({entry.number})"
+        elif _OPENING & {call, entry.path}:
+            closed_by = ""
+        elif entry.path in REQUESTS and closed_by:
+            found.append(f"request {entry.number} came after {closed_by}")
+    return found
