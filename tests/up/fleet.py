@@ -100,6 +100,14 @@ class UpFleet:
             )
         )
 
+    async def told(self) -> None:
+        """Wait until every proxy has the newest table in force."""
+        await self.until(
+            lambda status: all(
+                proxy["acked"] == status["operator"]["epoch"] for proxy in status["proxies"]
+            )
+        )
+
     async def operator_pid(self) -> int:
         return int((await self.status())["operator"]["pid"])
 
@@ -143,7 +151,7 @@ def manifest(
     """A RolloutEngine over sim engines, named e0, e1, ..."""
     runtime = engines[0].config.runtime.value if engines else "sglang"
     listed = "".join(
-        f"      - {{name: e{number}, url: {engine.url}}}\n"
+        f"\n      - {{name: e{number}, url: {engine.url}}}"
         for number, engine in enumerate(engines, start=first)
     )
     return f"""\
@@ -156,8 +164,8 @@ spec:
   runtime: {runtime}
   state: Active  # what the verbs edit
   endpoints:
-    static:
-{listed}{extra}"""
+    static:{listed or " []"}
+{extra}"""
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from steersman_operator.commands.up_plain import PlainView, View
 from steersman_operator.standalone.layout import Layout
 from steersman_operator.standalone.locks import FileLock, FleetRunning
 from steersman_operator.standalone.ports import SharedPort, check_free, free_ports
-from steersman_operator.standalone.proxy_config import write_proxy_config
 from steersman_operator.standalone.settings import UpSettings
 from steersman_operator.standalone.supervisor import Supervisor
 from steersman_operator.standalone.watching import watch_fleet
@@ -111,8 +110,6 @@ class UpCommand:
                 proxy_config=None if args.proxy_config is None else _absolute(args.proxy_config),
                 record=None if args.record is None else _absolute(args.record),
             )
-            if settings.proxy_config is None:
-                write_proxy_config(layout)
             console = Console()
             plain = args.plain or not console.is_terminal
             view: View = PlainView() if plain else LiveView(console)

@@ -36,6 +36,7 @@ class PlainView:
 
     def __init__(self) -> None:
         self._serving = False
+        self._told_empty = False
         self._errors: set[str] = set()
         self._engines: dict[str, str] = {}
         self._pools: dict[str, str] = {}
@@ -70,6 +71,9 @@ class PlainView:
             if name not in {pool["name"] for pool in status["pools"]}:
                 del self._pools[name]
                 self.say(f"{name}: not managed any more")
+        if status["operator"]["published"] and not status["pools"] and not self._told_empty:
+            self._told_empty = True
+            self.say("there is no RolloutEngine yet; each *.yaml that has one is read as it comes")
         if not self._serving and is_serving(status, settings):
             self._serving = True
             proxies = settings.proxies
@@ -108,6 +112,7 @@ def summary_of(pool: dict[str, Any]) -> str:
 
 
 def is_serving(status: dict[str, Any], settings: UpSettings) -> bool:
-    """Whether every proxy has a table of this operator."""
+    """Whether every proxy has a table of this operator, and there is something to serve."""
     acked = [proxy for proxy in status["proxies"] if proxy["connected"] and proxy["acked"]]
-    return bool(status["operator"]["published"]) and len(acked) >= settings.proxies
+    there = bool(status["operator"]["published"] and status["pools"])
+    return there and len(acked) >= settings.proxies

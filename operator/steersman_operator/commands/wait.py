@@ -18,7 +18,7 @@ from steersman_operator.commands.fleet import (
     warn,
 )
 from steersman_operator.commands.kinds import ENGINE, Item, NotFound, find, pool_of
-from steersman_operator.commands.progress import Verdict, Wish, concerned, progress_of
+from steersman_operator.commands.progress import AWAKE, Verdict, Wish, concerned, progress_of
 from steersman_operator.commands.verbs import bare_name
 
 STATES = ("Active", "Paused", "Asleep")
@@ -185,8 +185,11 @@ def _state(status: Item, pool: Item, wanted: Target, engine: str | None) -> Met:
         goal = pool["state"] if engine is None else concerned(pool, wish)[0]["desired"].capitalize()
         return Met(met=False, why=f"it is to be {goal}")
     why = "; ".join(f"{name}: {line}" for name, line in progress.lines.items())
+    awaiting = any(line.startswith(AWAKE) for line in progress.lines.values())
     return Met(
-        met=progress.verdict is Verdict.DONE, hopeless=progress.verdict is Verdict.FAILED, why=why
+        met=progress.verdict is Verdict.DONE and not awaiting,
+        hopeless=progress.verdict is Verdict.FAILED,
+        why=why,
     )
 
 

@@ -47,6 +47,9 @@ FLUSH_WAIT = 0.05
 """Seconds between the first two tries; doubled each time. A retract pause is acknowledged before
 the scheduler has acted on it, so the first try may come too early."""
 
+BESIDES = 1.0
+"""Seconds for the rest of a look after a route that does not answer has used them up."""
+
 AFTERWARDS = 5.0
 """Seconds for the look whether an engine has survived a call."""
 
@@ -72,30 +75,41 @@ class SglangDialect:
         return await self._status("/ready", deadline=deadline) == 200
 
     async def observe(self, *, deadline: Deadline) -> Observation:
-        """``/ready`` is 503 and ``/ping`` 200: paused. Which memory is released nobody can ask."""
-        try:
-            ping = await self._client.get("/ping", deadline=deadline)
-        except NoAnswer as error:
-            return Observation(reachable=False, detail=str(error))
-        if ping.status in (401, 403):
-            return Observation(reachable=True, detail="the engine does not accept the data key")
-        if ping.status >= 500:
-            return Observation(
-                reachable=False,
-                detail=f"/ping answers {ping.status}: starting, stopping or unhealthy",
-            )
-        ready, version, launch = await asyncio.gather(
-            self._status("/ready", deadline=deadline),
-            self._version(deadline=deadline),
-            self._launch(deadline=deadline),
-        )
+        """``/ping`` is 200 and ``/ready`` 503: paused. Which memory is released nobody can ask.
+
+        One after the other: at once they would need a connection each, at every look.
+        """
+        ready = await self._status("/ready", deadline=deadline)
+        version = await self._version(deadline=deadline) if ready == 200 else None
+        alive = True
+        if version is None:  # else there is nothing left to learn from ``/ping``
+            if deadline.passed(self._client.clock):
+                deadline = Deadline.after(self._client.clock, BESIDES)
+            try:
+                ping = await self._client.get("/ping", deadline=deadline)
+            except NoAnswer as error:
+                return Observation(reachable=False, detail=str(error))
+            if ping.status in (401, 403):
+                return Observation(reachable=True, detail="the engine does not accept the data key")
+            if ping.status >= 500:
+                return Observation(
+                    reachable=False,
+                    detail=f"/ping answers {ping.status}: starting, stopping or unhealthy",
+                )
+            if ready != 200:
+                alive = ping.ok
+                if ready is not None:
+                    # It may have been starting until the ping.
+                    ready = await self._status("/ready", deadline=deadline)
+                version = await self._version(deadline=deadline)
+        launch = await self._launch(deadline=deadline)
         backup = launch.get("enable_weights_cpu_backup")
         paused = {200: False, 503: True}.get(ready or 0)
         return Observation(
             reachable=True,
             boot_id=_boot(launch),
             backup=backup if isinstance(backup, bool) else None,
-            paused=paused if ping.ok or paused is False else None,
+            paused=paused if alive else None,
             version=label(version),
             version_known=version is not None,
             detail="" if paused is not None else "/ready does not say whether it is paused",

@@ -79,12 +79,15 @@ class VllmDialect:
             return Observation(reachable=False, detail=str(error))
         if not health.ok:
             return Observation(reachable=False, detail=f"/health answers {health.status}")
-        paused, sleeping, info, samples = await asyncio.gather(
-            self._flag("/is_paused", deadline=deadline),
-            self._flag("/is_sleeping", deadline=deadline),
-            self._fields("/weight_info", deadline=deadline),
-            self._samples(deadline=deadline),
-        )
+        # One after the other: at once they would need a connection each, at every look. The metrics
+        # come last, since they may be behind the others, and never ahead.
+        paused = await self._flag("/is_paused", deadline=deadline)
+        sleeping = await self._flag("/is_sleeping", deadline=deadline)
+        if sleeping and paused is False:
+            # Or it was paused in between.
+            paused = await self._flag("/is_paused", deadline=deadline)
+        info = await self._fields("/weight_info", deadline=deadline)
+        samples = await self._samples(deadline=deadline)
         version = info.get("weight_version")
         detail = ""
         if paused is None:

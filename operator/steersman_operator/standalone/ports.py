@@ -77,7 +77,11 @@ def free_ports(host: str, count: int) -> list[int]:
         for _ in range(count):
             family, address = _resolve(host, 0, option="--metrics-host")
             tried = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            tried.bind(address)
+            try:
+                tried.bind(address)
+            except OSError as error:
+                option = "--metrics-host"
+                raise PortTaken(_sentence(error, host=host, port=0, option=option)) from None
             ports.append(int(tried.getsockname()[1]))
         return ports
 

@@ -82,6 +82,13 @@ class StandaloneFleet:
             weight_versions=[_version(version) for version in manifests.versions],
         )
 
+    def _warnings(self) -> list[str]:
+        return [
+            f"{resource}: {sentence}"
+            for resource, sentences in self._manifests.pools.warnings.items()
+            for sentence in sentences
+        ]
+
 
 def _pool(pool: RolloutEngine, *, errors: tuple[str, ...], conflicts: tuple[str, ...]) -> PoolFacts:
     return PoolFacts(

@@ -20,6 +20,7 @@ from steersman_operator.standalone.account import (
 )
 from steersman_operator.standalone.layout import Layout
 from steersman_operator.standalone.processes import Child
+from steersman_operator.standalone.proxy_config import write_proxy_config
 from steersman_operator.standalone.settings import UpSettings
 from steersman_operator.standalone.strays import FLEET_VARIABLE, end_strays
 
@@ -175,6 +176,9 @@ class Supervisor:
         arguments = ["steersman.cli", "proxy", "--control", self._layout.control_endpoint]
         arguments += ["--host", settings.host, "--port", str(settings.port), "--reuse-port"]
         arguments += ["--metrics-host", settings.metrics_host, "--metrics-port", str(metrics_port)]
+        if settings.proxy_config is None:
+            # At each start anew: a proxy that ended for a wrong key gets the right one.
+            write_proxy_config(self._layout)
         config = settings.proxy_config or str(self._layout.proxy_config)
         return [*arguments, "--config", config]
 
