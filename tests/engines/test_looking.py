@@ -259,3 +259,44 @@ async def test_an_sglang_without_ping_and_ready_is_steered_all_the_same() -> Non
         assert (await it.wake()).ok
         assert (await it.resume()).ok
         assert (await it.ask()).status == 200
+
+
+# --- What a look costs ----------------------------------------------------------------------------
+
+
+@BOTH
+async def test_a_look_is_a_few_questions_over_one_connection(runtime: Runtime) -> None:
+    async with steered(runtime) as it:
+        await it.look()
+        before = len(it.engine.journal.entries)
+        await it.look()
+        asked = list(it.engine.journal.entries)[before:]
+        assert sorted(entry.path for entry in asked) == sorted(
+            ["/ready", "/model_info", "/server_info"]
+            if runtime is Runtime.SGLANG
+            else ["/health", "/is_paused", "/is_sleeping", "/weight_info", "/metrics"]
+        )
+        assert len({entry.connection for entry in it.engine.journal.entries}) == 1
+
+
+async def test_a_pause_between_two_questions_is_no_sleep() -> None:
+    async with steered(Runtime.VLLM) as it:
+        await it.pause()
+        it.engine.faults.arm("/is_paused", Fault(status=200, body={"is_paused": False}, times=1))
+        seen = await it.look()
+        assert (seen.paused, seen.released) == (True, ())
+
+
+async def test_an_sglang_that_was_starting_until_just_now_is_not_paused() -> None:
+    async with steered(Runtime.SGLANG) as it:
+        it.engine.faults.arm("/ready", Fault(status=503, times=1))
+        assert (await it.look()).paused is False
+
+
+async def test_an_sglang_whose_ready_hangs_is_alive() -> None:
+    async with steered(Runtime.SGLANG, look_timeout=0.5) as it:
+        await it.look()
+        it.engine.faults.arm("/ready", Fault(hang=True))
+        seen = await it.look()
+        assert (seen.reachable, seen.paused, seen.version_known) == (True, None, True)
+        assert seen.boot_id is not None
