@@ -1,19 +1,23 @@
 """``docs/errors.md``: the error tree with codes, statuses and remedies.
 
-The page can be complete because every error that a person meets is a class of one tree
-(:mod:`steersman.errors`) and carries what to do about it.
+The page can be complete because every error that a person meets is a class of one tree, whose root is
+in :mod:`steersman.errors`, and carries what to do about it.
 """
 
+import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 
+import steersman_operator
 from steersman import errors
 
 INTRODUCTION = """\
 # Errors
 
-Every error that Steersman answers or prints, made from `steersman.errors`.
+Every error that Steersman answers or prints, made from the classes of `steersman.errors` and those that
+the operator and its commands add.
 
 An answered error has the body `{"error": {"type", "code", "message", "param"}}` and the header
 `x-smg-error-code`. Act on the code; the message is for people and may change. Errors of an engine
@@ -23,6 +27,8 @@ are passed on as the engine wrote them.
 
 def pages() -> Mapping[str, str]:
     """The one page."""
+    for module in pkgutil.walk_packages(steersman_operator.__path__, "steersman_operator."):
+        importlib.import_module(module.name)
     tree = list(_descendants(errors.SteersmanError))
     edits = [kind for kind in tree if issubclass(kind, errors.EditError)]
     answered = [
@@ -46,15 +52,22 @@ def pages() -> Mapping[str, str]:
 
 
 def _descendants(root: type[errors.SteersmanError]) -> Iterator[type[errors.SteersmanError]]:
-    """Classes with a code of their own, in the order of their definition, children after parents.
+    """Classes with a code of their own, children after parents: those of `steersman.errors` in the
+    order of their definition, then others by code.
 
-    Classes without one are only branches of the tree; those of other modules are not public.
+    Classes without one are only branches of the tree.
     """
-    for kind in root.__subclasses__():
-        if kind.__module__ == errors.__name__:
+    for kind in sorted(root.__subclasses__(), key=_place):
+        if kind.__module__.startswith(("steersman.", "steersman_operator.")):
             if "code" in vars(kind):
                 yield kind
             yield from _descendants(kind)
+
+
+def _place(kind: type[errors.SteersmanError]) -> tuple[bool, str]:
+    # Sorting is stable, and the classes of one module come in the order of their definition.
+    shared = kind.__module__ == errors.__name__
+    return not shared, "" if shared else kind.code
 
 
 def _answered_row(kind: type[errors.RequestError]) -> str:

@@ -237,7 +237,8 @@ class Watch:
         return watch
 
     async def line(self) -> dict[str, Any]:
-        return json.loads(await asyncio.wait_for(self.reader.readline(), 20))
+        found: dict[str, Any] = json.loads(await asyncio.wait_for(self.reader.readline(), 20))
+        return found
 
     async def close(self) -> None:
         self.writer.close()
@@ -245,7 +246,7 @@ class Watch:
 
 
 def generation(status: dict[str, Any]) -> int:
-    return status["pools"][0]["generation"]
+    return int(status["pools"][0]["generation"])
 
 
 def numbered(number: int) -> dict[str, Any]:
@@ -348,7 +349,7 @@ async def test_a_slow_watcher_holds_one_line_and_gets_the_newest(
             while generation(await quick.line()) != number:
                 pass
         # It has read nothing so far. What was sent to it is what its buffers hold.
-        seen = []
+        seen: list[int] = []
         while not seen or seen[-1] != 41:
             seen.append(generation(await slow.line()))
         assert len(seen) < 20

@@ -27,7 +27,8 @@ NO_FACTS = FleetFacts()
 def status(bench: Bench, facts: FleetFacts = NO_FACTS) -> dict[str, Any]:
     content = status_of(bench.state, timing=bench.timing, now=bench.now, facts=facts)
     # What cannot be written as JSON must not get in.
-    return msgspec.json.decode(msgspec.json.encode(content))
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(content))
+    return found
 
 
 def engine(bench: Bench, name: str = "a") -> dict[str, Any]:

@@ -129,7 +129,7 @@ def test_a_fleet_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def connect(self, _: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(module.socket, "socket", Locked)
+    monkeypatch.setattr(f"{module.__name__}.socket.socket", Locked)
     with pytest.raises(FleetForbidden, match=r"api\.sock: permission denied; the fleet belongs to"):
         FleetClient(tmp_path).status()
 

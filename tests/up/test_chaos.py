@@ -56,7 +56,8 @@ class Chaos:
         found = next(one for one in status["pools"] if one["name"] == pool)
         engine = next(one for one in found["engines"] if one["name"] == name)
         assert "released" not in engine["problem"], engine
-        return engine["control"] == state == engine["desired"] and engine["phase"] == "Settled"
+        there = engine["control"] == state == engine["desired"]
+        return bool(there and engine["phase"] == "Settled")
 
 
 @pytest.mark.soak
@@ -79,8 +80,8 @@ async def test_300_random_operations_under_load_kill_no_engine_and_fail_no_reque
                 group.create_task(chaos.keep_changing_its_mind("a", "e3", seed=3))
                 group.create_task(chaos.keep_changing("b", "e0", seed=4))
                 group.create_task(chaos.keep_changing_its_mind("b", "e1", seed=5))
-            for pool, engines in (("a", sglang), ("b", vllm)):
-                for number in range(len(engines)):
+            for pool, members in (("a", sglang), ("b", vllm)):
+                for number in range(len(members)):
                     await _bring_back(fleet, pool, f"e{number}")
             await fleet.settled("active")
 

@@ -16,7 +16,7 @@ SHORT = {"text": "abc", "sampling_params": {"max_new_tokens": 16, "ignore_eos": 
 
 
 def draining(status: dict[str, Any], name: str) -> bool:
-    return engine_of(status, name)["phase"] == "Draining"
+    return bool(engine_of(status, name)["phase"] == "Draining")
 
 
 async def test_a_stopped_proxy_holds_up_a_sleep_until_it_goes_on() -> None:

@@ -111,7 +111,7 @@ async def test_engines_and_pools_come_and_go_with_the_files() -> None:
         (fleet.directory / "a.yaml").write_text(manifest("a", engines))
         await fleet.until(lambda now: len(engines_of(now)) == 3)
         await fleet.settled("active")
-        stamps = set()
+        stamps: set[str] = set()
         async with asyncio.timeout(30):
             while len(stamps) < 3:
                 stamps.add((await fleet.generate())[2]["x-smg-routed-worker-id"])
@@ -174,8 +174,8 @@ async def test_an_engine_that_lost_its_weights_waits_for_a_trainer() -> None:
         for path, body in (("/update_weights_from_disk", update), ("/continue_generation", {})):
             async with fleet.client.post(engine.url + path, json=body) as answer:
                 assert answer.status == 200
-        status, _, headers = await held
-        assert (status, headers["x-smg-weight-version"]) == (200, "8")
+        code, _, headers = await held
+        assert (code, headers["x-smg-weight-version"]) == (200, "8")
         (generation,) = [
             one for entry in engine.journal.of("/generate") for one in entry.generations
         ]
@@ -227,8 +227,8 @@ async def test_a_second_ctrl_c_cuts_what_still_runs() -> None:
                 await asyncio.sleep(0.01)
         fleet.process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(fleet.process.wait(), 15) == 0
-        results = await asyncio.gather(running, return_exceptions=True)
-        assert isinstance(results[0], Exception) or results[0][0] != 200
+        await asyncio.wait({running})
+        assert running.exception() is not None or running.result()[0] != 200
 
 
 @pytest.mark.parametrize(

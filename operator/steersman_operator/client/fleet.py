@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -95,7 +95,7 @@ class FleetClient:
 
     def watch(
         self, *, timeout: float | None = None, on_lost: Callable[[str], None] | None = None
-    ) -> Iterator[Status]:
+    ) -> Generator[Status, None, None]:
         """The state now, and again whenever it has changed; ends after ``timeout`` seconds.
 
         If the operator is restarted the watch goes on with the next one, and ``on_lost`` is told

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,7 +120,7 @@ class UpCommand:
 @contextlib.contextmanager
 def _only_one(layout: Layout) -> Iterator[None]:
     lock = FileLock(layout.lock)
-    if not lock.take():
+    if not _taken(lock):
         raise FleetRunning(
             f"a fleet runs in {layout.directory} already (process {lock.holder()}). "
             f"{FleetRunning.remedy}"
@@ -128,6 +129,15 @@ def _only_one(layout: Layout) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _taken(lock: FileLock) -> bool:
+    # A command that looks whether a fleet runs here holds the lock for a moment.
+    for _ in range(5):
+        if lock.take():
+            return True
+        time.sleep(0.05)
+    return lock.take()
 
 
 @contextlib.contextmanager
@@ -192,13 +202,16 @@ def _told(log: logging.Logger, view: View) -> Iterator[None]:
         log.removeHandler(handler)
 
 
-class _Unreadable(SteersmanError):
-    """A file that an option names cannot be read."""
+class OptionUnusable(SteersmanError):
+    """An option names something that cannot be used."""
+
+    code = "option_unusable"
+    remedy = "Correct the option that the message names."
 
 
 def _check_file(path: str | None, *, option: str) -> None:
     if path is not None and not Path(path).is_file():
-        raise _Unreadable(f"{option}: there is no file {path}")
+        raise OptionUnusable(f"{option}: there is no file {path}")
 
 
 def _absolute(path: str) -> str:

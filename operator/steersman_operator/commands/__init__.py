@@ -1,0 +1,1 @@
+"""The subcommands of `steersman` that belong to the operator."""
