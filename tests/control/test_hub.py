@@ -261,22 +261,6 @@ def test_a_ping_finds_that_a_connection_is_gone() -> None:
     assert wire.journal.of("lost") == [("p",)]
 
 
-def test_that_less_is_watched_goes_along_with_what_comes_next() -> None:
-    wire = Wire()
-    session = wire.hello()
-    wire.publish(table(row("a"), row("b")))
-    wire.hub.watch(["a", "b"])
-    wire.hub.watch(["b"])
-    wire.hub.watch([])
-    assert wire.got(b"p", Watch) == [Watch(("a", "b"))]
-
-    wire.ack(b"p", session)
-    assert wire.last(b"p", Watch) == Watch(())
-
-    wire.hub.watch(["a"])
-    assert wire.last(b"p", Watch) == Watch(("a",))
-
-
 def test_what_a_full_socket_does_not_take_is_sent_later_and_only_the_newest() -> None:
     wire = Wire()
     session = wire.hello()
