@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from steersman.engine import Control
 from steersman.table import Epoch, Table
-from steersman_operator.fleet.commands import Call, Command
-from steersman_operator.fleet.events import Acked, Event, InFlight, ProxyJoined, ProxyLost
+from steersman_operator.fleet.commands import Call, Command, CutRequests
+from steersman_operator.fleet.events import Acked, Event, InFlight, ProxyJoined, ProxyLost, Tick
 from steersman_operator.fleet.facts import ALL_TAGS, CallKind, Durable, Outcome
 from steersman_operator.fleet.readiness import needs_clear
-from steersman_operator.fleet.spec import OnTimeout, RolloutMode
+from steersman_operator.fleet.spec import OnTimeout, OnUnreachable, RolloutMode
 from tests.fleet.support import Bench, Truth, ref
 
 ENGINES, PROXIES = "ab", "xyz"
@@ -34,6 +34,8 @@ class Watched(Bench):
         for command in commands:
             if isinstance(command, Call) and self.machine is not None:
                 self.machine.call_begins(command)
+            elif isinstance(command, CutRequests) and self.machine is not None:
+                self.machine.cut(command.engine)
         return commands
 
 
@@ -43,9 +45,17 @@ class FleetMachine(RuleBasedStateMachine):
     @initialize(
         mode=st.sampled_from(RolloutMode),
         on_timeout=st.sampled_from(OnTimeout),
+        on_unreachable=st.sampled_from(OnUnreachable),
         readable=st.booleans(),
     )
-    def begin(self, *, mode: RolloutMode, on_timeout: OnTimeout, readable: bool) -> None:
+    def begin(
+        self,
+        *,
+        mode: RolloutMode,
+        on_timeout: OnTimeout,
+        on_unreachable: OnUnreachable,
+        readable: bool,
+    ) -> None:
         truths = {name: Truth(shows_paused=readable, shows_released=readable) for name in ENGINES}
         self.bench: Bench = Watched(
             ENGINES,
@@ -53,14 +63,26 @@ class FleetMachine(RuleBasedStateMachine):
             truths=truths,
             mode=mode,
             on_timeout=on_timeout,
+            on_unreachable=on_unreachable,
             drain_timeout=9.0,
         )
+        self.fencing = on_unreachable is OnUnreachable.FENCE
         self.tables: dict[str, Table] = dict.fromkeys("xy", self.newest())
         self.requests = {(uid, name): 0 for uid in PROXIES for name in ENGINES}
         self.unsent = dict(self.requests)
         """Of those, chosen an engine for and not on their way yet."""
-        self.letters: list[Acked | InFlight] = []
-        """What proxies have said and nobody has heard yet."""
+        self.letters: list[tuple[Acked | InFlight, float]] = []
+        """What proxies have said and nobody has heard yet, with the time at which they said it."""
+        self.cuts: list[tuple[str, str]] = []
+        """Proxies that are to end what they have on an engine, and do not know it yet."""
+        self.lingering = dict.fromkeys(ENGINES, 0)
+        """Requests whose connection is gone; the engine has not noticed."""
+        self.heard: dict[str, float] = {}
+        """When each proxy said the latest thing that this operator has heard."""
+        self.granted = dict.fromkeys("xy", 0.0)
+        """From when the contact of each proxy counts."""
+        self.apart: set[str] = set()
+        """Proxies that nothing reaches and that reach nobody."""
         self.written: dict[str, Durable] = {}
         self.running: list[tuple[Call, float]] = []
         """Calls at engines, with the time by which they have had their effect."""
@@ -90,10 +112,19 @@ class FleetMachine(RuleBasedStateMachine):
             return
         op = self.bench.op(call.engine)
         for uid, table in self.tables.items():
+            if self.fenced_out(uid):
+                continue
             row = next(row for row in table.engines if row.id == call.engine)
             assert not row.gate.open, f"{uid} may still send to {call.engine}"
             if needs_clear(op, self.bench.pool):
                 assert not self.requests[uid, call.engine], f"{uid} has requests on {call.engine}"
+
+    def fenced_out(self, uid: str) -> bool:
+        """Whether a proxy starts nothing any more, not even what it had chosen an engine for."""
+        return self.fencing and self.time - self.granted[uid] >= self.bench.timing.grant
+
+    def cut(self, engine: str) -> None:
+        self.cuts += [(uid, engine) for uid in sorted(self.tables.keys() - self.apart)]
 
     @invariant()
     def an_open_gate_means_an_engine_that_serves(self) -> None:
@@ -120,24 +151,48 @@ class FleetMachine(RuleBasedStateMachine):
     def wish_for_one(self, name: str, state: Control) -> None:
         self.bench.want(overrides={**self.bench.pool.overrides, name: state})
 
-    @rule(seconds=st.sampled_from((0.1, 1.1, 5.0, 30.0)))
-    def time_passes(self, seconds: float) -> None:
+    @precondition(lambda self: self.running)
+    @rule(state=st.sampled_from(Control))
+    def wish_something_else_during_a_call(self, state: Control) -> None:
+        self.bench.want(state, overrides={})
+
+    @rule(seconds=st.sampled_from((0.1, 1.1, 5.0, 16.0, 30.0)), stall=st.booleans())
+    def time_passes(self, seconds: float, stall: bool = False) -> None:
+        """After a stall of the operator, whatever it hears next it hears late and before its tick."""
         self.time += seconds
+        self.bench.now += seconds
         for call, until in list(self.running):
             if until <= self.time and (call, until) in self.running:
                 self._answer(call, until, Outcome.UNKNOWN, happens=False)
-        self.bench.tick(seconds)
+        if not stall:
+            self.bench.do(Tick(now=self.bench.now))
 
-    @rule(turns=st.sampled_from((1, 5, 15)), calls_end=st.booleans(), silent=st.sets(proxies))
-    def everybody_answers(self, turns: int, *, calls_end: bool, silent: set[str]) -> None:
+    @rule(
+        turns=st.sampled_from((1, 5, 15)),
+        calls_end=st.booleans(),
+        traffic=st.booleans(),
+        silent=st.sets(proxies),
+    )
+    def everybody_answers(
+        self, turns: int, *, calls_end: bool, traffic: bool, silent: set[str]
+    ) -> None:
         """What usually happens, so that a few steps lead to where it gets interesting."""
         bench = self.bench
         for _ in range(turns):
+            if traffic:
+                for uid, name in self.requests:
+                    self.a_request_ends(uid, name)
+                    self.a_request_begins(uid, name, sent=uid != "x")
             self.time_passes(0.25)
-            for uid in sorted(self.tables.keys() - silent):
+            for uid in sorted(self.tables.keys() - silent - self.apart):
                 self.a_table_arrives(uid)
                 while self.letters:
-                    bench.do(msgspec.structs.replace(self.letters.pop(0), now=bench.now))
+                    self._hear(*self.letters.pop(0))
+                self.a_ping_arrives(uid)
+            while self.cuts:
+                self.a_cut_arrives()
+            for name in ENGINES:
+                self.an_engine_notices(name)
             while bench.looks:
                 self.a_look_ends()
             while bench.loads:
@@ -151,41 +206,120 @@ class FleetMachine(RuleBasedStateMachine):
 
     # --- proxies ----------------------------------------------------------------------------------
 
-    @rule(uid=proxies)
+    @rule(uid=proxies, what=st.integers(0, 6))
+    def something_of_a_proxy(self, uid: str, what: int) -> None:
+        """One rule for many small things, or they would crowd out the large ones."""
+        match what:
+            case 0 | 1:
+                self.a_table_arrives(uid)
+            case 2:
+                self.a_ping_arrives(uid)
+            case 3:
+                self.a_proxy_connects(uid)
+            case 4:
+                self.a_connection_breaks(uid)
+            case 5:
+                self.the_platform_lists_everybody()
+            case _ if uid in self.apart:
+                self.apart.discard(uid)
+            case _:
+                self.apart.add(uid)
+
+    @rule(uid=proxies, name=engines, what=st.integers(0, 3))
+    def something_of_a_request(self, uid: str, name: str, what: int) -> None:
+        match what:
+            case 0:
+                self.a_request_is_sent(uid, name)
+            case 1:
+                self.a_request_ends(uid, name)
+            case _:
+                self.a_request_begins(uid, name, sent=what == 2)
+
+    @rule(name=engines)
+    def something_that_was_asked_is_told(self, name: str) -> None:
+        if self.bench.looks:
+            self.a_look_ends()
+        elif self.bench.loads:
+            self.a_load_is_told()
+        elif self.cuts:
+            self.a_cut_arrives()
+        else:
+            self.an_engine_notices(name)
+
     def a_table_arrives(self, uid: str) -> None:
-        if uid in self.tables and self.bench.table is not None:
+        if uid in self.tables and uid not in self.apart and self.bench.table is not None:
             if self.bench.table.epoch > self.tables[uid].epoch:
                 self.tables[uid] = self.bench.table
             self._say(uid)
 
+    def a_ping_arrives(self, uid: str) -> None:
+        """It tells the proxy what was heard of it; that counts with the newest table only."""
+        if uid not in self.tables or uid in self.apart or self.bench.table is None:
+            return
+        if self.tables[uid].epoch == self.bench.state.epoch and uid in self.heard:
+            self.granted[uid] = max(self.granted[uid], self.heard[uid])
+
     def _say(self, uid: str) -> None:
         epoch, now = self.tables[uid].epoch, self.bench.now
         counts = {name: self.requests[uid, name] for name in self.bench.watched}
-        self.letters.append(Acked(now=now, proxy=ref(uid), epoch=epoch))
-        self.letters.append(InFlight(now=now, proxy=ref(uid), epoch=epoch, counts=counts))
+        for letter in (
+            Acked(now=now, proxy=ref(uid), epoch=epoch),
+            InFlight(now=now, proxy=ref(uid), epoch=epoch, counts=counts),
+        ):
+            self.letters.append((letter, self.time))
+
+    def _hear(self, letter: Acked | InFlight, said: float) -> None:
+        uid = letter.proxy.uid
+        if letter.epoch.term == self.bench.state.term:
+            self.heard[uid] = max(self.heard.get(uid, 0.0), said)
+        self.bench.do(msgspec.structs.replace(letter, now=self.bench.now))
 
     @precondition(lambda self: self.letters)
     @rule(data=st.data(), again=st.booleans())
     def a_letter_arrives(self, data: Any, again: bool) -> None:
         index = data.draw(st.integers(0, len(self.letters) - 1))
-        letter = self.letters[index] if again else self.letters.pop(index)
-        self.bench.do(msgspec.structs.replace(letter, now=self.bench.now))
+        self._hear(*(self.letters[index] if again else self.letters.pop(index)))
 
-    @rule(uid=proxies, name=engines, sent=st.booleans())
     def a_request_begins(self, uid: str, name: str, sent: bool) -> None:
         if uid not in self.tables:
             return
         row = next(row for row in self.tables[uid].engines if row.id == name)
         truth = self.bench.truths[name]
-        if row.gate.open and truth.answers:
+        if row.gate.open and truth.answers and not self.fenced_out(uid):
             assert not truth.released, f"{uid} sends to {name}, which is asleep"
+            for call, _ in self.running:
+                disturbs = call.kind in (CallKind.PAUSE, CallKind.SLEEP)
+                here = call.engine == name and call.boot_id in (None, truth.boot)
+                assert not (disturbs and here), f"{uid} sends to {name} during its {call.kind}"
             self.requests[uid, name] += 1
             if sent:
                 truth.busy = (truth.busy or 0) + 1
             else:
                 self.unsent[uid, name] += 1
 
-    @rule(uid=proxies, name=engines)
+    def a_request_is_sent(self, uid: str, name: str) -> None:
+        """Its first byte is written, unless there is no contact any more."""
+        if not self.unsent[uid, name]:
+            return
+        self.unsent[uid, name] -= 1
+        if self.fenced_out(uid):
+            self.requests[uid, name] -= 1
+            return
+        truth = self.bench.truths[name]
+        assert not truth.released, f"{uid} sends to {name}, which is asleep"
+        truth.busy = (truth.busy or 0) + 1
+
+    def a_cut_arrives(self) -> None:
+        """The proxy ends what it has there; its engine notices that later."""
+        uid, name = self.cuts.pop(0)
+        self.lingering[name] += self.requests[uid, name] - self.unsent[uid, name]
+        self.requests[uid, name] = self.unsent[uid, name] = 0
+
+    def an_engine_notices(self, name: str) -> None:
+        truth = self.bench.truths[name]
+        truth.busy = (truth.busy or 0) - self.lingering[name]
+        self.lingering[name] = 0
+
     def a_request_ends(self, uid: str, name: str) -> None:
         if self.requests[uid, name]:
             self.requests[uid, name] -= 1
@@ -195,33 +329,28 @@ class FleetMachine(RuleBasedStateMachine):
                 truth = self.bench.truths[name]
                 truth.busy = (truth.busy or 0) - 1
 
-    @rule(uid=proxies)
     def a_proxy_connects(self, uid: str) -> None:
         if uid not in self.tables and self.bench.table is not None:
             # It has no table before it has been answered.
             self.tables[uid] = self.bench.table
+            self.granted[uid] = self.time
             self.bench.proxies[uid] = ref(uid)
-        if uid in self.tables:
+        if uid in self.tables and uid not in self.apart:
+            self.heard[uid] = self.time
             self.bench.do(ProxyJoined(now=self.bench.now, proxy=ref(uid)))
 
-    @rule(uid=proxies)
     def a_connection_breaks(self, uid: str) -> None:
         if uid in self.tables:
             self.bench.do(ProxyLost(now=self.bench.now, proxy=ref(uid)))
 
-    @rule()
     def the_platform_lists_everybody(self) -> None:
         self.bench.require()
 
     # --- engines and the store --------------------------------------------------------------------
 
-    @precondition(lambda self: self.bench.looks)
-    @rule()
     def a_look_ends(self) -> None:
         self.bench.look(self.bench.looks[0][0].engine)
 
-    @precondition(lambda self: self.bench.loads)
-    @rule()
     def a_load_is_told(self) -> None:
         self.bench.load(self.bench.truths[self.bench.loads[0][0].engine].busy)
 
@@ -262,7 +391,7 @@ class FleetMachine(RuleBasedStateMachine):
     def an_engine_restarts(self, name: str) -> None:
         for uid in PROXIES:
             self.requests[uid, name] = self.unsent[uid, name] = 0
-        self.bench.truths[name].busy = 0
+        self.bench.truths[name].busy = self.lingering[name] = 0
         self.bench.truths[name].restart()
         for call, until in [one for one in self.running if one[0].engine == name]:
             self._answer(call, until, Outcome.UNKNOWN, happens=False)
@@ -279,6 +408,7 @@ class FleetMachine(RuleBasedStateMachine):
             ENGINES, proxies="", truths=before.truths, started=False, timing=before.timing
         )
         after.pool, after.proxies = before.pool, before.proxies
+        self.heard, self.cuts = {}, []
         after.elect(before.state.term + 1, tuple(self.written.values()))
         after.want()
         after.require()
@@ -315,7 +445,7 @@ class FleetMachine(RuleBasedStateMachine):
 
 assert settings.default is not None
 FleetMachine.TestCase.settings = settings(
-    max_examples=max(300, settings.default.max_examples), stateful_step_count=60
+    max_examples=max(800, settings.default.max_examples), stateful_step_count=60
 )
 TestTheFleet = FleetMachine.TestCase
 
