@@ -114,7 +114,7 @@ class Operator:
         shell.feed(LeaseRenewed(now=shell.now, valid_until=float("inf")))
         shell.feed(Elected(now=shell.now, term=self._term, durable=self._durable))
         self.require(PROXIES)
-        self.feed(self._fleet.pool)
+        self.feed()
 
     async def close(self) -> None:
         await self.shell.close()
@@ -126,8 +126,10 @@ class Operator:
         refs = tuple(ProxyRef(uid=uid, boot="") for uid in proxies)
         self.shell.feed(ProxiesRequired(now=self.shell.now, proxies=refs))
 
-    def feed(self, pool: PoolSpec) -> None:
-        self.shell.feed(SpecChanged(now=self.shell.now, pools=(pool,)))
+    def feed(self) -> None:
+        """What people want, as it is now."""
+        pools = (self._fleet.pool, *self._fleet.others)
+        self.shell.feed(SpecChanged(now=self.shell.now, pools=pools))
 
 
 class PartitionedFleet:
@@ -147,6 +149,8 @@ class PartitionedFleet:
             for number, engine in enumerate(engines)
         )
         self.pool = PoolSpec(name="p", models=("m",), engines=specs, **pool)
+        self.others: tuple[PoolSpec, ...] = ()
+        """Pools that nobody sends to."""
         self.operator = Operator(self)
         self.processes: dict[str, asyncio.subprocess.Process] = {}
 
@@ -200,6 +204,19 @@ class PartitionedFleet:
     def log(self, proxy: str) -> str:
         return (self.directory / f"{proxy}.log").read_text()
 
+    # --- the link ---------------------------------------------------------------------------------
+
+    async def cut(self, way: Way) -> None:
+        """Cut the link, and wait until the operator knows that it speaks to nobody there.
+
+        What it says from then on is in no buffer that is delivered when the link is back.
+        """
+        self.network.cut(way)
+        await self.until(
+            lambda: {one.ref.uid for one in self.operator.server.stats.sessions} == {"near"},
+            "the operator misses the proxy",
+        )
+
     # --- what is wanted and believed --------------------------------------------------------------
 
     def want(self, state: Control, engine: str = "e0") -> None:
@@ -209,7 +226,7 @@ class PartitionedFleet:
         self.pool = msgspec.structs.replace(
             pool, overrides=overrides, generation=pool.generation + 1
         )
-        self.operator.feed(self.pool)
+        self.operator.feed()
 
     def standing(self, engine: str = "e0") -> Standing:
         """Where an engine stands, in the words of the status."""
@@ -261,7 +278,6 @@ async def partitioned(
     network: Network,
     *,
     on_unreachable: OnUnreachable,
-    engines: int = 2,
     **pool: Any,
 ) -> AsyncIterator[PartitionedFleet]:
     """A fleet that serves through both proxies, with traffic on both."""
@@ -274,7 +290,7 @@ async def partitioned(
         speed=20.0,
     )
     async with contextlib.AsyncExitStack() as stack:
-        made = [await stack.enter_async_context(SimEngine(config)) for _ in range(engines)]
+        made = [await stack.enter_async_context(SimEngine(config)) for _ in range(2)]
         fleet = PartitionedFleet(
             directory, network, engines=made, on_unreachable=on_unreachable, **pool
         )
@@ -291,9 +307,7 @@ async def partitioned(
         for name, url in zip(PROXIES, urls, strict=True):
             fleet.traffic.start(client, name, url=url)
         await fleet.until(
-            lambda: all(
-                fleet.requests(engine, by=name) for engine in range(engines) for name in PROXIES
-            ),
+            lambda: all(fleet.requests(engine, by=name) for engine in (0, 1) for name in PROXIES),
             "both proxies serve from every engine",
         )
         yield fleet
