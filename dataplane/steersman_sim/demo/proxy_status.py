@@ -1,9 +1,11 @@
-"""What the proxy says of itself on its metrics port: ``/status`` and one series of ``/metrics``."""
+"""What the proxies say of themselves on their metrics ports: ``/status``, and one series of
+``/metrics``.
+"""
 
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import aiohttp
 import msgspec
@@ -23,17 +25,16 @@ class GateStatus(msgspec.Struct):
 
 
 class EngineStatus(msgspec.Struct):
-    """One engine, as the proxy knows it."""
+    """One engine, as a proxy knows it."""
 
-    id: str
+    url: str
     gate: GateStatus
-    control: str
     version: str | None
     in_flight: int
 
 
 class HoldStatus(msgspec.Struct):
-    """The requests that wait in the proxy."""
+    """The requests that wait in a proxy."""
 
     depth: int
 
@@ -43,31 +44,56 @@ class PoolStatus(msgspec.Struct):
 
     engines: list[EngineStatus]
     hold: HoldStatus
-    fleet_max: str | None = None
-
-
-class TableEpoch(msgspec.Struct):
-    """The age of the table in force."""
-
-    epoch: str | None
 
 
 class Status(msgspec.Struct):
-    """The members of ``/status`` that are looked at here."""
+    """The members of one proxy's ``/status`` that are looked at here."""
 
-    table: TableEpoch
     pools: list[PoolStatus]
 
-    def engine(self, name: str) -> EngineStatus | None:
-        """One engine by its id."""
+    def engine(self, url: str) -> EngineStatus | None:
+        """One engine by its base URL."""
         return next(
-            (engine for pool in self.pools for engine in pool.engines if engine.id == name), None
+            (engine for pool in self.pools for engine in pool.engines if engine.url == url), None
         )
+
+
+class FleetStatus(msgspec.Struct, frozen=True):
+    """What all proxies say at about the same time."""
+
+    proxies: tuple[Status, ...]
 
     @property
     def held(self) -> int:
-        """Requests that wait now."""
-        return sum(pool.hold.depth for pool in self.pools)
+        """Requests that wait in all of them."""
+        return sum(pool.hold.depth for status in self.proxies for pool in status.pools)
+
+    def in_flight(self, url: str) -> int:
+        """Requests of all of them that run on an engine."""
+        return sum(engine.in_flight for engine in self._known(url))
+
+    def version(self, url: str) -> str | None:
+        """The version of an engine, as the first of them that knows one has it."""
+        return next((engine.version for engine in self._known(url) if engine.version), None)
+
+    def some_gate(self, url: str, *, is_open: bool) -> bool:
+        """Whether some proxy has the engine's gate so. Until the last one has closed it, requests may
+        come.
+        """
+        return any(engine.gate.open is is_open for engine in self._known(url))
+
+    def all_open(self, url: str, *, version: str | None = None) -> bool:
+        """Whether every proxy has the engine's gate open, and the engine with that version."""
+        known = list(self._known(url))
+        return len(known) == len(self.proxies) and all(
+            engine.gate.open and version in (None, engine.version) for engine in known
+        )
+
+    def _known(self, url: str) -> Iterator[EngineStatus]:
+        for status in self.proxies:
+            engine = status.engine(url)
+            if engine is not None:
+                yield engine
 
 
 def held_total(exposition: str) -> int:
@@ -76,48 +102,43 @@ def held_total(exposition: str) -> int:
 
 
 class ProxyWatch:
-    """Asks the proxy again and again, and lets others wait for what it says."""
+    """Asks all proxies again and again, and lets others wait for what they say."""
 
-    def __init__(self, url: str, *, session: aiohttp.ClientSession) -> None:
-        self.url = url
-        self.last: Status | None = None
+    def __init__(self, urls: Sequence[str], *, session: aiohttp.ClientSession) -> None:
+        """``urls`` are those of the metrics ports."""
+        self.urls = tuple(urls)
+        self.last: FleetStatus | None = None
         self._asked = 0.0
         self._session = session
         self._told = asyncio.Condition()
-
-    @property
-    def epoch(self) -> str | None:
-        """The age of the table that was last seen in force."""
-        return None if self.last is None else self.last.table.epoch
-
-    async def ready(self) -> bool:
-        """Whether it has a table and serves."""
-        try:
-            async with self._session.get(f"{self.url}/readyz", timeout=_TIMEOUT) as answer:
-                return answer.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
 
     async def watch(self, records: Records) -> None:
         """Ask until cancelled, noting how many requests wait."""
         while True:
             asked = time.monotonic()
-            status = await self._ask()
+            status = await self.ask()
             records.held.append(Held(at=time.monotonic(), count=status.held))
             async with self._told:
                 self.last, self._asked = status, asked
                 self._told.notify_all()
             await asyncio.sleep(_POLL)
 
+    async def ask(self) -> FleetStatus:
+        """Ask each of them once.
+
+        :raises DemoError: one does not answer.
+        """
+        return FleetStatus(tuple(await asyncio.gather(*(self._ask(url) for url in self.urls))))
+
     async def until(
-        self, predicate: Callable[[Status], bool], *, what: str, within: float = 30.0
+        self, predicate: Callable[[FleetStatus], bool], *, what: str, within: float = 60.0
     ) -> None:
         """Wait for a status for which ``predicate`` holds.
 
         Only answers to questions that are asked from now on count: one that is under way may be
         older than the caller's last deed.
 
-        :raises DemoError: if it does not come; ``what`` completes *the proxy did not …*.
+        :raises DemoError: if it does not come; ``what`` completes *the proxies did not …*.
         """
         now = time.monotonic()
 
@@ -128,16 +149,22 @@ class ProxyWatch:
             async with asyncio.timeout(within), self._told:
                 await self._told.wait_for(told)
         except TimeoutError:
-            raise DemoError(f"the proxy did not {what} within {within:g} s") from None
+            raise DemoError(f"the proxies did not {what} within {within:g} s") from None
 
     async def held_total(self) -> int:
         """How many requests have waited so far."""
-        async with self._session.get(f"{self.url}/metrics", timeout=_TIMEOUT) as answer:
-            return held_total(await answer.text())
+        return sum(await asyncio.gather(*(self._held_total(url) for url in self.urls)))
 
-    async def _ask(self) -> Status:
+    async def _held_total(self, url: str) -> int:
         try:
-            async with self._session.get(f"{self.url}/status", timeout=_TIMEOUT) as answer:
+            async with self._session.get(f"{url}/metrics", timeout=_TIMEOUT) as answer:
+                return held_total(await answer.text())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise DemoError(f"a proxy's {url}/metrics cannot be read: {error!r}") from error
+
+    async def _ask(self, url: str) -> Status:
+        try:
+            async with self._session.get(f"{url}/status", timeout=_TIMEOUT) as answer:
                 return msgspec.json.decode(await answer.read(), type=Status)
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError) as error:
-            raise DemoError(f"the proxy's /status cannot be read: {error!r}") from error
+            raise DemoError(f"a proxy's {url}/status cannot be read: {error!r}") from error

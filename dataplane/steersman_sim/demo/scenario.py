@@ -1,8 +1,8 @@
 """What is done with which engine, and when: a plan without I/O.
 
 In short: one engine is refitted, so that requests with ``latest-only`` may go only there; that very
-engine is paused, so that they are held; another one sleeps and is woken with the new weights; the
-rest follow.
+engine is paused, so that they are held; another one sleeps and wakes with the weights that it had;
+then the rest are refitted, too.
 """
 
 from enum import StrEnum
@@ -14,11 +14,11 @@ class Action(StrEnum):
     """What is done with an engine. Each begins by closing its gate and ends by opening it."""
 
     REFIT = "refit"
-    """New weights."""
+    """Paused, given new weights by the trainer, and resumed."""
     PAUSE = "pause"
-    """Generation is paused for a while."""
+    """Paused for a while."""
     SLEEP = "sleep"
-    """Memory is given up for a while; it wakes with new weights, as the old ones are lost."""
+    """Its memory is given up for a while."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +26,19 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     action: Action
     engine: int
-    """Position in the table."""
+    """Position in the manifest."""
     at: float
     """Seconds from the begin of the traffic; later if the step before is not done."""
     stay: float = 0.0
     """Seconds that the engine stays paused or asleep."""
 
 
-REFIT_AT, PAUSE_AT, SLEEP_AT, REST_AT = 0.12, 0.31, 0.53, 0.80
+REFIT_AT, PAUSE_AT, SLEEP_AT, REST_AT = 0.09, 0.28, 0.50, 0.72
 """When the steps begin, as shares of the duration."""
-PAUSE_FOR, SLEEP_FOR = 0.12, 0.14
-_REST_WITHIN = 0.12
+PAUSE_FOR, SLEEP_FOR = 0.12, 0.08
+LOAD_FOR = 0.045
+"""How long an engine loads new weights."""
+_REST_WITHIN = 0.24
 """In which share of the duration the remaining engines begin their refit, one after the other."""
 
 
@@ -47,7 +49,7 @@ def plan(*, engines: int, duration: float) -> list[Step]:
         Step(action=Action.PAUSE, engine=0, at=PAUSE_AT * duration, stay=PAUSE_FOR * duration),
         Step(action=Action.SLEEP, engine=1, at=SLEEP_AT * duration, stay=SLEEP_FOR * duration),
     ]
-    rest = range(2, engines)
+    rest = range(1, engines)
     return steps + [
         Step(
             action=Action.REFIT,

@@ -1,17 +1,20 @@
-"""Changing an engine without breaking a promise: the order of docs/guarantees.md.
+"""The steps of the run, by the commands that a person types, and the notes that the judge needs.
 
-Close the gate in the table. Wait until the proxy has that table in force and nothing is in flight
-on the engine. Only then touch the engine. At the end tell the table what became of it, and open.
+A command returns when what it asks for is so: from then on the engine must receive nothing, until
+the command that lets it go on is started. The trainer's own call to the engine goes in between.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from steersman_sim.demo.engine_calls import EngineCalls
-from steersman_sim.demo.proxy_status import ProxyWatch, Status
+from steersman_sim.demo.manifest import POOL
+from steersman_sim.demo.proxy_status import ProxyWatch
 from steersman_sim.demo.records import (
     NEW,
+    OLD,
     Activity,
     Closure,
     FleetMax,
@@ -20,9 +23,18 @@ from steersman_sim.demo.records import (
     Weights,
 )
 from steersman_sim.demo.scenario import Action, Step
-from steersman_sim.demo.table import Row, TableFile
 
-Say = Callable[[str], None]
+
+class Narrator(Protocol):
+    """Is told what happens."""
+
+    def say(self, step: str) -> None:
+        """This happens now, in words."""
+        ...
+
+    async def run(self, *words: str) -> object:
+        """Show the command ``steersman WORDS`` and run it to its end."""
+        ...
 
 
 class Steering:
@@ -32,17 +44,15 @@ class Steering:
         self,
         *,
         records: Records,
-        table: TableFile,
-        proxy: ProxyWatch,
+        proxies: ProxyWatch,
         engines: Mapping[str, EngineCalls],
-        say: Say,
+        narrator: Narrator,
     ) -> None:
-        """``say`` is told what happens now, in words."""
         self._records = records
-        self._table = table
-        self._proxy = proxy
+        self._proxies = proxies
         self._engines = engines
-        self._say = say
+        self._narrator = narrator
+        self._versions = dict.fromkeys(engines, OLD)
 
     async def run(self, steps: list[Step]) -> None:
         """Carry out the steps, each at its time, one after the other."""
@@ -51,97 +61,95 @@ class Steering:
             engine = self._engines[self._records.engines[step.engine]]
             match step.action:
                 case Action.REFIT:
-                    await self._change(engine, stay=0.0, work=self._refit)
+                    await self._refit(engine)
                 case Action.PAUSE:
-                    await self._change(engine, stay=step.stay, work=self._pause)
+                    await self._pause(engine, stay=step.stay)
                 case Action.SLEEP:
-                    await self._change(engine, stay=step.stay, work=self._sleep)
-            self._say(self._summary())
+                    await self._sleep(engine, stay=step.stay)
+            self._narrator.say(self._summary())
 
-    # --- the operations, each behind a closed gate ---------------------------------------------------
+    # --- the operations ---------------------------------------------------------------------------
 
-    async def _refit(self, engine: EngineCalls, _: float) -> str | None:
+    async def _refit(self, engine: EngineCalls) -> None:
+        closure = await self._close("pause", engine)
         self._begin(engine, Activity.REFIT)
-        self._say(f"{engine.name} is being refitted to {NEW}")
-        await engine.refit(NEW)
-        return NEW
-
-    async def _pause(self, engine: EngineCalls, stay: float) -> str | None:
-        self._begin(engine, Activity.PAUSED)
-        await engine.pause()
-        self._table.edit(engine.name, control="paused")
-        self._say(f"{engine.name} is paused")
-        await asyncio.sleep(stay)
-        await engine.resume()
-        return None
-
-    async def _sleep(self, engine: EngineCalls, stay: float) -> str | None:
-        self._begin(engine, Activity.ASLEEP)
-        await engine.release_memory()
-        self._table.edit(engine.name, control="asleep")
-        self._say(f"{engine.name} is asleep, its memory is released")
-        await asyncio.sleep(stay)
-        self._begin(engine, Activity.WAKING)
-        self._say(f"{engine.name} wakes up and loads {NEW}")
-        await engine.resume_memory()
+        self._narrator.say(f"{engine.name} is paused; the trainer loads {NEW}")
         await engine.load(NEW)
-        return NEW
+        self._versions[engine.name] = NEW
+        await self._open("resume", engine, closure)
 
-    # --- closing and opening -------------------------------------------------------------------------
+    async def _pause(self, engine: EngineCalls, *, stay: float) -> None:
+        closure = await self._close("pause", engine)
+        self._begin(engine, Activity.PAUSED)
+        self._narrator.say(f"{engine.name} is paused")
+        await asyncio.sleep(stay)
+        await self._open("resume", engine, closure)
 
-    async def _change(
-        self,
-        engine: EngineCalls,
-        *,
-        stay: float,
-        work: Callable[[EngineCalls, float], Awaitable[str | None]],
-    ) -> None:
-        """Do ``work`` behind a closed gate; it returns the version if the engine has a new one."""
-        closure = await self._close(engine)
-        version = await work(engine, stay)
-        closure.until = time.monotonic()
-        before = self._proxy.epoch
-        row = self._table.edit(engine.name, gate="open", control="active", version=version)
-        await self._in_force(row, before=before)
-        self._end_phase(engine, at=closure.until)
-        if version is not None:
-            self._records.weights.append(
-                Weights(engine=engine.name, version=version, since=closure.until)
-            )
-            # Whoever is chosen from now on is chosen by the new table; before, that is not sure.
-            self._records.maxima.append(FleetMax(version=version, since=time.monotonic()))
+    async def _sleep(self, engine: EngineCalls, *, stay: float) -> None:
+        closure = await self._close("sleep", engine)
+        self._begin(engine, Activity.ASLEEP)
+        self._narrator.say(f"{engine.name} is asleep, its memory is released")
+        await asyncio.sleep(stay)
+        await self._open("wake", engine, closure)
 
-    async def _close(self, engine: EngineCalls) -> Closure:
-        """Close the gate and wait until nothing is in flight."""
-        before = self._proxy.epoch
-        row = self._table.edit(engine.name, gate="closed")
-        self._begin(engine, Activity.DRAINING)
-        self._say(f"{engine.name} is closed and finishes what it has")
-        await self._in_force(row, before=before)
-        await self._proxy.until(
-            lambda status: _in_flight(status, engine.name) == 0,
-            what=f"finish the requests on {engine.name}",
-        )
+    # --- closing and opening ----------------------------------------------------------------------
+
+    async def _close(self, verb: str, engine: EngineCalls) -> Closure:
+        """Run a command that keeps requests away; when it has returned, none may arrive."""
+
+        def drains() -> None:
+            self._begin(engine, Activity.DRAINING)
+            self._narrator.say(f"{engine.name} is closed and finishes what it has")
+
+        await self._order(verb, engine, opens=False, noticed=drains)
         closure = Closure(engine=engine.name, since=time.monotonic())
         self._records.closures.append(closure)
         return closure
 
-    async def _in_force(self, row: Row, *, before: str | None) -> None:
-        """Wait until the proxy says that the table with this row is in force."""
+    async def _open(self, verb: str, engine: EngineCalls, closure: Closure) -> None:
+        """Run a command that lets requests in again."""
+        closure.until = time.monotonic()
+        version = self._versions[engine.name]
 
-        def shows(status: Status) -> bool:
-            engine = status.engine(row.id)
-            return (
-                status.table.epoch != before
-                and engine is not None
-                and engine.gate.open is (row.gate == "open")
-                and engine.control == row.control
-                and engine.version == row.version
+        def serves() -> None:
+            self._end_phase(engine, at=time.monotonic())
+            if version != self._served(engine):
+                self._records.weights.append(
+                    Weights(engine=engine.name, version=version, since=time.monotonic())
+                )
+
+        await self._order(verb, engine, opens=True, noticed=serves)
+        await self._proxies.until(
+            lambda status: status.all_open(engine.url, version=version),
+            what=f"open {engine.name} with weights {version}",
+        )
+        # Whoever is chosen from now on is chosen by such a table; before, that is not sure.
+        if version not in {entry.version for entry in self._records.maxima}:
+            self._records.maxima.append(FleetMax(version=version, since=time.monotonic()))
+
+    async def _order(
+        self, verb: str, engine: EngineCalls, *, opens: bool, noticed: Callable[[], None]
+    ) -> None:
+        """Run a command about one engine; ``noticed`` is called when the first proxy has moved the
+        engine's gate.
+        """
+
+        async def notice() -> None:
+            await self._proxies.until(
+                lambda status: status.some_gate(engine.url, is_open=opens),
+                what=f"{'open' if opens else 'close'} {engine.name}",
             )
+            noticed()
 
-        await self._proxy.until(shows, what=f"take up the table that changes {row.id}")
+        noticing = asyncio.create_task(notice(), name=f"notice {verb}")
+        try:
+            await self._narrator.run(verb, POOL, "--engine", engine.name)
+            await noticing
+        finally:
+            noticing.cancel()
+            await asyncio.gather(noticing, return_exceptions=True)
 
-    # --- notes -----------------------------------------------------------------------------------------
+    # --- notes ------------------------------------------------------------------------------------
 
     def _begin(self, engine: EngineCalls, activity: Activity) -> None:
         now = time.monotonic()
@@ -153,15 +161,13 @@ class Steering:
             if phase.engine == engine.name and phase.until is None:
                 phase.until = at
 
+    def _served(self, engine: EngineCalls) -> str:
+        """The version that an engine served last."""
+        return [one.version for one in self._records.weights if one.engine == engine.name][-1]
+
     def _summary(self) -> str:
         """Which engine serves what, when nothing is being done."""
-        rows = self._table.rows.values()
-        if len(versions := {row.version for row in rows}) == 1:
+        if len(versions := set(self._versions.values())) == 1:
             return f"all engines serve {versions.pop()}"
-        newest = [row.id for row in rows if row.version == NEW]
+        newest = [name for name, version in self._versions.items() if version == NEW]
         return f"{NEW} is served by {', '.join(newest)}: latest-only goes nowhere else"
-
-
-def _in_flight(status: Status, name: str) -> int | None:
-    engine = status.engine(name)
-    return None if engine is None else engine.in_flight
