@@ -1,5 +1,6 @@
-"""The demonstration: simulated engines, a real proxy, a trainer's traffic, and a strict judge.
+"""The demonstration: simulated engines, a real fleet over them, a trainer's traffic, and a strict
+judge.
 
-It uses the product as anybody would: processes, a table file, HTTP. It imports nothing of the
-proxy.
+It uses the product as anybody would: `steersman up` with a manifest, commands, HTTP. It imports nothing
+of operator and proxy.
 """

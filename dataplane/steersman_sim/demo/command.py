@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import math
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from rich.console import Console
 
 from steersman.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from steersman_sim.demo.live import LiveView
-from steersman_sim.demo.options import DemoError, DemoOptions
+from steersman_sim.demo.manifest import POOL
+from steersman_sim.demo.options import PROXIES, DemoError, DemoOptions
 from steersman_sim.demo.plain import PlainView
 from steersman_sim.demo.run import Result, View, run_demo
 from steersman_sim.demo.summary import all_kept, summary
@@ -26,7 +28,7 @@ _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 class DemoCommand:
     """The subcommand."""
 
-    help = "run simulated engines, a proxy and traffic, and judge what happens"
+    help = "run simulated engines, a fleet over them and traffic, and judge what happens"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -37,7 +39,7 @@ class DemoCommand:
             type=_number(at_least=4.0),
             default=default.duration,
             metavar="SECONDS",
-            help="length of the run; the scenario fits itself in (default %(default)g)",
+            help="length of the run; it is longer if the steps take longer (default %(default)g)",
         )
         add(
             "--rate",
@@ -86,7 +88,7 @@ class DemoCommand:
         if options.plot is not None and not options.plot.parent.is_dir():
             print(f"steersman demo: no directory {options.plot.parent}", file=sys.stderr)
             return EXIT_USAGE
-        _say(f"starting {options.engines} engines and a proxy")
+        _say(f"starting {options.engines} engines, and `steersman up` with {PROXIES} proxies")
         try:
             return asyncio.run(_run(options, console=console))
         except DemoError as error:
@@ -131,7 +133,7 @@ def _finish(result: Result, *, options: DemoOptions) -> None:
     """Print the summary, draw, and say how to go on."""
     _say("\n" + summary(result.records, verdict=result.verdict))
     if not all_kept(result.verdict):
-        _say(f"The logs are in {result.table.parent}")
+        _say(f"The logs are in {result.directory}")
     if options.plot is not None:
         from steersman_sim.demo.plot import draw
 
@@ -143,6 +145,7 @@ def _finish(result: Result, *, options: DemoOptions) -> None:
 
 def invitation(result: Result) -> str:
     """What to do with an endpoint that was left up."""
+    steersman = program(sys.argv[0])
     body = json.dumps({"text": "Hello", "sampling_params": {"max_new_tokens": 16}})
     return f"""\
 The endpoint stays up until Ctrl-C. Try:
@@ -151,8 +154,20 @@ The endpoint stays up until Ctrl-C. Try:
     -H 'content-type: application/json' -H 'x-smg-version-policy: latest-only' \\
     -d '{body}'
 
-Close a gate or pause an engine by editing {result.table}
-and see what the proxy makes of it: curl {result.metrics_url}/status"""
+While the engines are paused that request waits. See and change them:
+
+  {steersman} get engines -f {result.directory}
+  {steersman} pause {POOL} -f {result.directory}
+  {steersman} resume {POOL} -f {result.directory}"""
+
+
+def program(started_as: str) -> str:
+    """What to type for this program: as it was started, unless the name alone means the same."""
+    path = Path(started_as)
+    if path.name != "steersman":
+        return "steersman"
+    found = shutil.which("steersman")
+    return "steersman" if found and Path(found).samefile(path) else started_as
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,7 @@
-"""Direct calls to an engine: the control routes of SGLang, and the journal of the simulation.
+"""Direct calls to an engine: the trainer's, and the journal of the simulation.
 
-A trainer, or later the operator, makes the control calls. The demonstration marks its own, so that
-the judge can tell them from requests that came through the proxy.
+The judge must tell calls that change or look at an engine from requests that came through a proxy.
+The trainer's are marked by a header of the demonstration, the operator's by how it calls itself.
 """
 
 import asyncio
@@ -17,6 +17,12 @@ NUMBER_HEADER = "x-demo-request"
 """Carries the number of a request of our traffic through the proxy into the journal."""
 CONTROL_HEADER = "x-demo-control"
 
+OPERATOR = "steersman"
+"""The operator's ``User-Agent``. Proxies have none of their own, they pass on that of the client."""
+
+_REQUESTS = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
+"""No operator calls these, whatever a header says."""
+
 _CALL_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 
 
@@ -31,34 +37,12 @@ class EngineCalls:
         self._settled = 0
         """Up to this number all entries of the journal have ended."""
 
-    async def pause(self) -> None:
-        """Stop generation where it is."""
-        await self._call("/pause_generation", {"mode": "in_place"})
-
-    async def resume(self) -> None:
-        """Let generation go on."""
-        await self._call("/continue_generation", {})
-
-    async def refit(self, version: str) -> None:
-        """Load other weights. Generation is paused meanwhile, as trainers do it."""
-        await self.pause()
-        await self.load(version)
-        await self.resume()
-
     async def load(self, version: str) -> None:
-        """Load the weights of a version."""
+        """Load the weights of a version, as a trainer does while the engine is paused."""
         path = f"checkpoints/step-{version}"
         await self._call(
             "/update_weights_from_disk", {"model_path": path, "weight_version": version}
         )
-
-    async def release_memory(self) -> None:
-        """Fall asleep: weights and KV memory are given up."""
-        await self._call("/release_memory_occupation", {})
-
-    async def resume_memory(self) -> None:
-        """Wake up. The memory is there again, the weights are not."""
-        await self._call("/resume_memory_occupation", {})
 
     async def ready(self) -> bool:
         """Whether it answers."""
@@ -69,7 +53,7 @@ class EngineCalls:
             return False
 
     async def arrivals(self) -> list[Arrival]:
-        """Everything that it has received, our own control calls aside."""
+        """Everything that it has received, calls of trainer and operator aside."""
         url = f"{self.url}/_sim/journal?since={self._settled}"
         async with self._session.get(url, timeout=_CALL_TIMEOUT) as answer:
             entries: list[dict[str, Any]] = msgspec.json.decode(await answer.read())
@@ -97,11 +81,12 @@ class EngineCalls:
 
 
 def arrival_of(entry: dict[str, Any], *, engine: str) -> Arrival | None:
-    """An entry of the journal; ``None`` for our own control calls."""
+    """An entry of the journal; ``None`` for calls of trainer and operator."""
     headers = {name.lower(): value for name, value in entry["headers"]}
-    if CONTROL_HEADER in headers:
-        return None
     number = headers.get(NUMBER_HEADER)
+    if number is None and entry["path"] not in _REQUESTS:
+        if CONTROL_HEADER in headers or headers.get("user-agent") == OPERATOR:
+            return None
     versions: list[str] = []
     for generation in entry["generations"]:
         for span in generation["truth"]:

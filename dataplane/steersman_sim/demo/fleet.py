@@ -1,6 +1,10 @@
-"""The processes of the run: engines and one proxy, from the first start to the last end."""
+"""The processes of the run, from the first start to the last end: simulated engines, and the fleet
+of `steersman up` over them.
+"""
 
 import asyncio
+import os
+import re
 import shutil
 import tempfile
 import time
@@ -12,27 +16,38 @@ from typing import NoReturn
 import aiohttp
 import msgspec
 
+from steersman_sim.demo.commands import Commands
 from steersman_sim.demo.engine_calls import EngineCalls
-from steersman_sim.demo.options import DemoError, DemoOptions
+from steersman_sim.demo.manifest import MODEL, render_manifest
+from steersman_sim.demo.options import PROXIES, DemoError, DemoOptions
 from steersman_sim.demo.processes import Child, end_all, free_ports
 from steersman_sim.demo.proxy_status import ProxyWatch
 from steersman_sim.demo.records import OLD
-from steersman_sim.demo.table import MODEL, Row, TableFile, render_config
+from steersman_sim.demo.scenario import LOAD_FOR
 
-_START_WITHIN = 30.0
-"""Generous: a busy machine may need long to import the libraries of four processes."""
+_START_WITHIN = 60.0
+"""Generous: a busy machine may need long to import the libraries of seven processes."""
+
+_SERVING = re.compile(r"^serving on (http://\S+) with", re.MULTILINE)
+"""What `steersman up` prints when every proxy has a table."""
+
+_LONGEST_PARENT = 59
+"""Bytes. The fleet has sockets below its directory, and the path of a unix socket is limited."""
+
+UP = "up"
+"""The name of the process that keeps operator and proxies running."""
 
 
 class Fleet(msgspec.Struct, kw_only=True):
     """What runs."""
 
     directory: Path
-    """Holds the two files and the logs."""
+    """Holds the manifest, the fleet's state and the logs."""
     children: list[Child]
     url: str
     """Where clients send their requests."""
-    table: TableFile
-    proxy: ProxyWatch
+    commands: Commands
+    proxies: ProxyWatch
     engines: dict[str, EngineCalls]
     keep_directory: bool = False
     """Whether the logs are worth reading afterwards."""
@@ -55,7 +70,8 @@ async def running_fleet(
 
     :raises DemoError: a process does not start.
     """
-    directory = Path(tempfile.mkdtemp(prefix="steersman-demo-"))
+    parent = short_parent(tempfile.gettempdir())
+    directory = Path(tempfile.mkdtemp(prefix="steersman-demo-", dir=parent))
     children: list[Child] = []
     keep = True
     try:
@@ -68,12 +84,26 @@ async def running_fleet(
     except DemoError as error:
         # When a process dies, others complain first; the death is what the reader must know.
         told = await _recent_death(children) or error
+        if told is error:
+            _add_log(error, children)
         told.add_note(f"The logs are in {directory}")
         raise told from None
     finally:
         await end_all(children)
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def short_parent(wanted: str) -> str:
+    """A directory for temporary files in which the paths of sockets are short enough."""
+    return wanted if len(os.fsencode(wanted)) <= _LONGEST_PARENT else "/tmp"  # noqa: S108
+
+
+def _add_log(error: DemoError, children: Sequence[Child]) -> None:
+    """Add what `steersman up` said last: it starts its processes again, and tells why they ended."""
+    for child in children:
+        if child.name == UP and child.output():
+            error.add_note(f"{child.log.name}: {child.last_words()}")
 
 
 async def _first_death(children: Sequence[Child]) -> DemoError:
@@ -104,36 +134,44 @@ async def _start(
     children: list[Child],
     session: aiohttp.ClientSession,
 ) -> Fleet:
-    port, metrics_port, *engine_ports = free_ports(2 + options.engines)
-    names = {f"engine-{number + 1}": port for number, port in enumerate(engine_ports)}
-    rows = {
-        name: Row(id=name, url=f"http://127.0.0.1:{port}", version=OLD)
-        for name, port in names.items()
-    }
-    table = TableFile(directory / "table.yaml", rows=rows)
-    config = directory / "proxy.yaml"
-    config.write_text(render_config(port=port, metrics_port=metrics_port), encoding="utf-8")
-    commands = {
-        name: _engine_arguments(options, port=port, seed=options.seed + number)
-        for number, (name, port) in enumerate(names.items())
-    }
-    commands["proxy"] = ["proxy", "--config", str(config), "--table", str(table.path)]
-    for name, arguments in commands.items():
+    engines: dict[str, EngineCalls] = {}
+    for number, port in enumerate(free_ports(options.engines), start=1):
+        name = f"engine-{number}"
+        arguments = _engine_arguments(options, port=port, seed=options.seed + number)
         children.append(await Child.start(name, arguments=arguments, directory=directory))
-    fleet = Fleet(
+        engines[name] = EngineCalls(name, url=f"http://127.0.0.1:{port}", session=session)
+    await asyncio.gather(
+        *(_ready(child, check=engines[child.name].ready, what="answer") for child in children)
+    )
+    manifest = render_manifest({name: calls.url for name, calls in engines.items()})
+    (directory / "rollout.yaml").write_text(manifest, encoding="utf-8")
+    fleet = await Child.start(UP, arguments=_up_arguments(directory), directory=directory)
+    children.append(fleet)
+
+    async def serves() -> bool:
+        return _SERVING.search(fleet.output()) is not None
+
+    await _ready(fleet, check=serves, what="serve")
+    served = _SERVING.search(fleet.output())
+    assert served is not None, "it was there before"
+    commands = Commands(directory)
+    proxies = ProxyWatch(
+        metrics_urls(await commands.run("get", "proxies", "-o", "json")), session=session
+    )
+
+    async def all_open() -> bool:
+        status = await proxies.ask()
+        return all(status.all_open(calls.url, version=OLD) for calls in engines.values())
+
+    await _ready(fleet, check=all_open, what="open the engines")
+    return Fleet(
         directory=directory,
         children=children,
-        url=f"http://127.0.0.1:{port}",
-        table=table,
-        proxy=ProxyWatch(f"http://127.0.0.1:{metrics_port}", session=session),
-        engines={
-            name: EngineCalls(name, url=row.url, session=session) for name, row in rows.items()
-        },
+        url=served[1],
+        commands=commands,
+        proxies=proxies,
+        engines=engines,
     )
-    checks = {name: calls.ready for name, calls in fleet.engines.items()}
-    checks["proxy"] = fleet.proxy.ready
-    await asyncio.gather(*(_ready(child, check=checks[child.name]) for child in children))
-    return fleet
 
 
 def _engine_arguments(options: DemoOptions, *, port: int, seed: int) -> list[str]:
@@ -143,17 +181,47 @@ def _engine_arguments(options: DemoOptions, *, port: int, seed: int) -> list[str
         "--model": MODEL,
         "--weight-version": OLD,
         "--seed": seed,
-        # A real load takes minutes; here it takes a twentieth of the run.
-        "--refit-seconds": round(options.duration / 20, 2),
+        # A real load takes minutes.
+        "--refit-seconds": round(options.duration * LOAD_FOR, 2),
         "--journal-limit": 1_000_000,
     }
-    return ["sim-engine", *(str(word) for pair in arguments.items() for word in pair)]
+    words = [str(word) for pair in arguments.items() for word in pair]
+    # Without it SGLang wakes with memory full of nothing, and stays closed until it is refitted.
+    return ["sim-engine", *words, "--enable-weights-cpu-backup"]
 
 
-async def _ready(child: Child, *, check: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until a process serves.
+def _up_arguments(directory: Path) -> list[str]:
+    ports = ["--port", "0", "--metrics-port", "0", "--operator-metrics-port", "0"]
+    return ["up", "-f", str(directory), "--proxies", str(PROXIES), *ports, "--plain"]
 
-    :raises DemoError: it ends, or does not serve in time.
+
+class _Proxy(msgspec.Struct):
+    metrics_url: str
+
+
+class _Item(msgspec.Struct):
+    status: _Proxy
+
+
+class _Items(msgspec.Struct):
+    items: list[_Item]
+
+
+def metrics_urls(output: str) -> list[str]:
+    """Where the proxies tell of themselves, from the output of ``steersman get proxies -o json``.
+
+    :raises DemoError: it is something else.
+    """
+    try:
+        return [item.status.metrics_url for item in msgspec.json.decode(output, type=_Items).items]
+    except msgspec.MsgspecError as error:
+        raise DemoError(f"`steersman get proxies` has another form ({error}): {output}") from None
+
+
+async def _ready(child: Child, *, check: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait until a process does ``what``.
+
+    :raises DemoError: it ends, or does not come to that in time.
     """
     began = time.monotonic()
     while not await check():
@@ -161,7 +229,7 @@ async def _ready(child: Child, *, check: Callable[[], Awaitable[bool]]) -> None:
             raise await child.died()
         if time.monotonic() - began > _START_WITHIN:
             raise DemoError(
-                f"{child.name} does not answer {_START_WITHIN:g} s after its start. "
+                f"{child.name} does not {what} {_START_WITHIN:g} s after its start. "
                 f"{child.last_words()}"
             )
         await asyncio.sleep(0.05)

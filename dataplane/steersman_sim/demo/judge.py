@@ -1,9 +1,9 @@
 """The judge: from what clients saw and what engines received to promises kept or broken.
 
-It trusts neither the proxy's stamps nor its counters. Which engine got a request, when, and which
+It trusts neither the proxies' stamps nor their counters, nor the operator's word. Which engine got a request, when, and which
 weights answered it are taken from the engines' journals.
 
-Whatever cannot be known to the millisecond is decided for the proxy: a request may have been chosen
+Whatever cannot be known to the millisecond is decided for the proxies: a request may have been chosen
 just before a table came into force and arrive just after. ``FLIGHT`` bounds that time.
 """
 

@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from steersman_sim.demo.options import DemoOptions
+from steersman_sim.demo.options import PROXIES, DemoOptions
 from steersman_sim.demo.promises import promises
 from steersman_sim.demo.records import NEW, OLD
 from steersman_sim.demo.snapshot import ACTIVE, EngineLine, Snapshot
@@ -57,10 +57,11 @@ def render(shown: Snapshot, *, options: DemoOptions, width: int = _WIDTH) -> Ren
             _engines(shown.engines),
             _counts(shown),
             Text(),
+            Text.assemble(("$ ", "dim"), (shown.command, "cyan")),
             Text.assemble(("▸ ", "bold yellow"), (shown.step, "bold")),
         ),
         title="[bold]Steersman[/bold]",
-        subtitle=f"{options.engines} engines · 1 proxy · {options.rate:g} requests/s",
+        subtitle=f"{options.engines} engines · {PROXIES} proxies · {options.rate:g} requests/s",
         width=width,
         padding=(1, 2),
     )

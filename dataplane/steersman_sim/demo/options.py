@@ -14,6 +14,10 @@ class DemoError(SteersmanError):
     remedy = "See the log of the process that the message names."
 
 
+PROXIES = 2
+"""Proxy processes of the fleet, on one port."""
+
+
 class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 

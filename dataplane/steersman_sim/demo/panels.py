@@ -30,7 +30,6 @@ _LABELS = {
     Activity.PAUSED: "paused",
     Activity.REFIT: f"refit to {NEW}",
     Activity.ASLEEP: "asleep",
-    Activity.WAKING: f"loads {NEW}",
 }
 
 
@@ -80,8 +79,6 @@ def draw_phases(axes: Axes, records: Records, engine: str) -> None:
         label = _LABELS.get(phase.activity)
         if label is None:
             continue
-        if phase.activity is Activity.WAKING:
-            axes.axvline(since, color="white", linewidth=2, zorder=1)
         wide = until - since > 0.075 * axes.get_xlim()[1]
         axes.text(
             (since + until) / 2,
@@ -217,7 +214,7 @@ def _rise(records: Records, engine: str) -> float | None:
 
 
 def draw_held(axes: Axes, records: Records) -> None:
-    """How many requests waited in the proxy."""
+    """How many requests waited in the proxies."""
     times = np.array([held.at - records.began for held in records.held] or [0.0])
     counts = np.array([held.count for held in records.held] or [0])
     axes.fill_between(times, counts, step="post", color=_HELD_COLOUR, linewidth=0, zorder=2)

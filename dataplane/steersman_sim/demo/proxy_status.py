@@ -107,7 +107,7 @@ class ProxyWatch:
     def __init__(self, urls: Sequence[str], *, session: aiohttp.ClientSession) -> None:
         """``urls`` are those of the metrics ports."""
         self.urls = tuple(urls)
-        self.last: FleetStatus | None = None
+        self.last = FleetStatus(())
         self._asked = 0.0
         self._session = session
         self._told = asyncio.Condition()
@@ -119,16 +119,18 @@ class ProxyWatch:
             status = await self.ask()
             records.held.append(Held(at=time.monotonic(), count=status.held))
             async with self._told:
-                self.last, self._asked = status, asked
+                self._asked = asked
                 self._told.notify_all()
             await asyncio.sleep(_POLL)
 
     async def ask(self) -> FleetStatus:
-        """Ask each of them once.
+        """Ask each of them once; ``last`` then has the answer, too.
 
         :raises DemoError: one does not answer.
         """
-        return FleetStatus(tuple(await asyncio.gather(*(self._ask(url) for url in self.urls))))
+        answers = await asyncio.gather(*(self._ask(url) for url in self.urls))
+        self.last = FleetStatus(tuple(answers))
+        return self.last
 
     async def until(
         self, predicate: Callable[[FleetStatus], bool], *, what: str, within: float = 60.0
@@ -143,7 +145,7 @@ class ProxyWatch:
         now = time.monotonic()
 
         def told() -> bool:
-            return self.last is not None and self._asked >= now and predicate(self.last)
+            return self._asked >= now and predicate(self.last)
 
         try:
             async with asyncio.timeout(within), self._told:

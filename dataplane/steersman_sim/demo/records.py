@@ -61,14 +61,14 @@ class FleetMax(msgspec.Struct, kw_only=True, frozen=True):
 
     version: str
     since: float
-    """When the proxy had said that the table is in force."""
+    """When every proxy had said that such a table is in force."""
 
 
 class Closure(msgspec.Struct, kw_only=True):
     """A time in which an engine must receive nothing.
 
-    It begins when the proxy has said that the closing table is in force and that nothing is in
-    flight, and ends before the table that opens the gate is written.
+    It begins when the command that closes the engine has returned, and ends right before the one that
+    opens it is started.
     """
 
     engine: str
@@ -83,7 +83,6 @@ class Activity(StrEnum):
     PAUSED = "paused"
     REFIT = "refit"
     ASLEEP = "asleep"
-    WAKING = "waking"
 
 
 class Phase(msgspec.Struct, kw_only=True):
@@ -104,7 +103,7 @@ class Weights(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Held(msgspec.Struct, kw_only=True, frozen=True):
-    """How many requests waited in the proxy at a moment."""
+    """How many requests waited in all proxies at a moment."""
 
     at: float
     count: int
@@ -114,7 +113,7 @@ class Records(msgspec.Struct, kw_only=True):
     """Everything of one run."""
 
     engines: tuple[str, ...]
-    """Names, in the order of the table."""
+    """Names, in the order of the manifest."""
     urls: dict[str, str]
     """Base URL by name."""
     began: float
@@ -129,4 +128,4 @@ class Records(msgspec.Struct, kw_only=True):
     weights: list[Weights] = []
     held: list[Held] = []
     held_total: int = 0
-    """How many requests had waited in the proxy, by its own count."""
+    """How many requests had waited in the proxies, by their own count."""

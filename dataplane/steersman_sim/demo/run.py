@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import aiohttp
 import msgspec
 
+from steersman_sim.demo.commands import typed
 from steersman_sim.demo.engine_calls import read_all
 from steersman_sim.demo.fleet import Fleet, running_fleet
 from steersman_sim.demo.judge import Verdict, judge
@@ -47,9 +48,8 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
     records: Records
     verdict: Verdict
     url: str
-    metrics_url: str
-    table: Path
-    """The table file; the logs are beside it."""
+    directory: Path
+    """The directory of the fleet; the logs are in it."""
 
 
 async def run_demo(
@@ -99,10 +99,9 @@ async def _traffic_and_steps(
         stop = asyncio.Event()
         steering = Steering(
             records=records,
-            table=fleet.table,
-            proxy=fleet.proxy,
+            proxies=fleet.proxies,
             engines=fleet.engines,
-            say=scene.say,
+            narrator=scene,
         )
 
         async def act() -> None:
@@ -113,17 +112,11 @@ async def _traffic_and_steps(
 
         await _run(
             traffic.run(Mix(options.seed), rate=options.rate, until=stop),
-            beside=[act(), scene.play(), fleet.proxy.watch(records)],
+            beside=[act(), scene.play(), fleet.proxies.watch(records)],
             deaths=fleet.watch(),
         )
         verdict = await scene.settle()
-    return Result(
-        records=records,
-        verdict=verdict,
-        url=fleet.url,
-        metrics_url=fleet.proxy.url,
-        table=fleet.table.path,
-    )
+    return Result(records=records, verdict=verdict, url=fleet.url, directory=fleet.directory)
 
 
 class _Scene:
@@ -134,11 +127,18 @@ class _Scene:
         self._records = records
         self._view = view
         self._step = ""
+        self._command = ""
 
     def say(self, step: str) -> None:
         """A step began."""
         self._step = step
         self._view.say(step, at=time.monotonic() - self._records.began)
+
+    async def run(self, *words: str) -> str:
+        """Show a command, and run it; returns its output."""
+        self._command = typed(words)
+        self._view.say(f"$ {self._command}", at=time.monotonic() - self._records.began)
+        return await self._fleet.commands.run(*words)
 
     async def play(self) -> None:
         """Show one picture after the other until cancelled."""
@@ -159,16 +159,16 @@ class _Scene:
 
     async def _read(self) -> None:
         self._records.arrivals = await read_all(list(self._fleet.engines.values()))
-        self._records.held_total = await self._fleet.proxy.held_total()
+        self._records.held_total = await self._fleet.proxies.held_total()
 
     def _show(self, verdict: Verdict) -> None:
         self._view.show(
             snapshot(
                 self._records,
-                rows=self._fleet.table.rows,
-                status=self._fleet.proxy.last,
+                status=self._fleet.proxies.last,
                 verdict=verdict,
                 step=self._step,
+                command=self._command,
                 now=time.monotonic(),
             )
         )

@@ -1,20 +1,16 @@
 """The run at one moment, as the live table and the plain lines show it."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from steersman_sim.demo.judge import Verdict
-from steersman_sim.demo.proxy_status import Status
+from steersman_sim.demo.proxy_status import FleetStatus
 from steersman_sim.demo.records import NEW, Activity, Phase, Records
-from steersman_sim.demo.table import Row
 
 STATES = {
     Activity.DRAINING: "draining",
     Activity.PAUSED: "paused",
     Activity.REFIT: f"refit to {NEW}",
     Activity.ASLEEP: "asleep",
-    Activity.WAKING: f"loading {NEW}",
 }
 ACTIVE = "active"
 
@@ -27,7 +23,7 @@ class EngineLine(msgspec.Struct, kw_only=True, frozen=True):
     gate: str
     version: str
     in_flight: int
-    """Requests of the proxy that run there now."""
+    """Requests of all proxies that run there now."""
     received: int
     while_closed: int
 
@@ -38,6 +34,8 @@ class Snapshot(msgspec.Struct, kw_only=True, frozen=True):
     elapsed: float
     step: str
     """What happens now, in words."""
+    command: str
+    """The command that runs or ran last; empty before the first."""
     engines: list[EngineLine]
     verdict: Verdict
     """Of what was read from the journals last."""
@@ -49,36 +47,35 @@ class Snapshot(msgspec.Struct, kw_only=True, frozen=True):
 def snapshot(
     records: Records,
     *,
-    rows: Mapping[str, Row],
-    status: Status | None,
+    status: FleetStatus,
     verdict: Verdict,
     step: str,
+    command: str,
     now: float,
 ) -> Snapshot:
     """Put together what the several sources say."""
     lines = []
     for name in records.engines:
-        row, count = rows[name], verdict.engines[name]
-        seen = None if status is None else status.engine(name)
+        url, count = records.urls[name], verdict.engines[name]
         lines.append(
             EngineLine(
                 name=name,
                 state=state_of(name, records.phases),
-                gate=row.gate,
-                version=row.version,
-                in_flight=0 if seen is None else seen.in_flight,
+                gate="open" if status.some_gate(url, is_open=True) else "closed",
+                version=status.version(url) or "",
+                in_flight=status.in_flight(url),
                 received=count.received,
                 while_closed=count.while_closed,
             )
         )
-    held = 0 if status is None else status.held
     return Snapshot(
         elapsed=max(0.0, now - records.began),
-        step=step + held_words(held),
+        step=step + held_words(status.held),
+        command=command,
         engines=lines,
         verdict=verdict,
         sent=len(records.outcomes),
-        held=held,
+        held=status.held,
         held_total=records.held_total,
     )
 

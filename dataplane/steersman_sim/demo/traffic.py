@@ -10,8 +10,8 @@ import aiohttp
 import msgspec
 
 from steersman_sim.demo.engine_calls import NUMBER_HEADER
+from steersman_sim.demo.manifest import MODEL
 from steersman_sim.demo.records import Kind, Outcome, Records
-from steersman_sim.demo.table import MODEL
 
 SESSIONS = 24
 """Routing keys in use."""
@@ -99,7 +99,7 @@ def _body(kind: Kind, *, prompt: str, length: int) -> dict[str, Any]:
 
 
 class Traffic:
-    """Sends requests to the proxy at a rate, whether or not earlier ones were answered."""
+    """Sends requests to the endpoint at a rate, whether or not earlier ones were answered."""
 
     def __init__(self, url: str, *, session: aiohttp.ClientSession, records: Records) -> None:
         self._url = url

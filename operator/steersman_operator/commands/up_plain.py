@@ -97,7 +97,8 @@ def sentence_of(engine: dict[str, Any]) -> str:
         text += f", {engine['phase']}"
     if engine["desired"] != engine["control"]:
         text += f", to become {engine['desired']}"
-    if engine["problem"] and engine["phase"] not in ("Draining", "Unknown"):
+    # What is waited for changes too often for lines; trouble does not.
+    if engine["problem"] not in ("", engine["waiting"]):
         text += f": {engine['problem']}"
     return text
 
