@@ -142,6 +142,7 @@ class ModelProxy(Process):
             self.finished(request)
         elif not request.ended:
             request.sent = True
+            self.world.rules.request_sent(self, request.engine.id)
             self.scheduler.after(
                 self.rng.uniform(0, 0.05), self.world.engines[request.engine.id].arrive, request
             )

@@ -67,6 +67,11 @@ class Rules:
         """Nothing is generated with weights that a sleep has given up."""
         raise Violation(f"{engine.name} is let go on with undefined weights")
 
+    def request_sent(self, proxy: "ModelProxy", name: str) -> None:
+        """The first byte goes; whoever may have been counted out by then sends nothing."""
+        if proxy.is_fenced_out():
+            raise Violation(f"{proxy.uid} sends to {name}, and may have been counted out")
+
     def table_applied(self, proxy: "ModelProxy", before: object, after: object) -> None:
         """An epoch never goes back."""
         if before is not None and after <= before:  # type: ignore[operator]
