@@ -103,7 +103,7 @@ async def at_rest(
                     profile.enable()
                 began, cpu = time.perf_counter(), used()
                 await asyncio.sleep(seconds)
-                cpu, took = used() - cpu, time.perf_counter() - began
+                cpu, took, seen = used() - cpu, time.perf_counter() - began, counts.of.copy()
                 if profile is not None:
                     profile.disable()
                 assert all(
@@ -111,7 +111,7 @@ async def at_rest(
                 )
     return {
         "percent_of_a_core": round(100 * cpu / took, 2),
-        "per_second": {name: round(n / took, 2) for name, n in sorted(counts.of.items())},
+        "per_second": {name: round(n / took, 2) for name, n in sorted(seen.items())},
     }
 
 
