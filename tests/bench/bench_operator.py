@@ -148,7 +148,7 @@ def main() -> int:
     args = parser.parse_args()
     profile = cProfile.Profile() if args.profile else None
     if args.quick:
-        results = measure(engines=32, proxies=1, settle=0.2, seconds=1.5, profile=profile)
+        results = measure(engines=32, proxies=1, settle=0.2, seconds=2.5, profile=profile)
     else:
         results = measure(
             engines=ENGINES, proxies=PROXIES, settle=SETTLE, seconds=SECONDS, profile=profile

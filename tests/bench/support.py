@@ -100,12 +100,14 @@ def conclude(
     }
     if args.json is not None:
         args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if args.quick:
+        print("\nGoal: not judged (--quick)")
+        return 0
     for sentence in missed:
         print(f"over the goal: {sentence}", file=sys.stderr)
-    if missed and not args.quick:
-        return 1
-    print("\nGoal: " + ("not judged (--quick)" if args.quick else f"met, {goal['what']}"))
-    return 0
+    if not missed:
+        print(f"\nGoal: met, {goal['what']}")
+    return 1 if missed else 0
 
 
 async def end_of_input() -> None:
