@@ -437,3 +437,16 @@ def test_an_engine_not_yet_acted_upon_is_pending() -> None:
     content = status_of(state, timing=Timing(), now=0.0, facts=NO_FACTS)
 
     assert content["pools"][0]["engines"][0]["phase"] == "Pending"
+
+
+def test_an_engine_that_does_not_answer_is_not_said_to_be_in_a_state() -> None:
+    bench = Bench("ab")
+    bench.want(Control.ASLEEP)
+    assert bench.run(20, lambda: bench.settled(Control.ASLEEP, "a"))
+    bench.truths["a"].answers = False
+    bench.run(60)
+
+    (found,) = status(bench)["pools"]
+    words = {one["id"]: one["control"] for one in found["engines"]}
+    assert words["a"] == "unknown"
+    assert found["counts"]["asleep"] == 1

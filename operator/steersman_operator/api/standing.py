@@ -52,6 +52,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return display_name(self.engine)
 
     @property
+    def control(self) -> Control | None:
+        """What it is; ``None`` if that is not known, as of one that does not answer any more."""
+        return self.engine.facts.control if self.engine.reachable else None
+
+    @property
     def sentence(self) -> str:
         """The most important thing to say; empty if all is well."""
         if self.trouble:

@@ -123,7 +123,7 @@ def _pool(
     state: State, pool: PoolSpec, engines: list[Standing], facts: PoolFacts
 ) -> dict[str, Any]:
     fleet_max = state.promoted.get(pool.name)
-    controls = Counter(one.engine.facts.control for one in engines)
+    controls = Counter(one.control for one in engines)
     opened = sum(one.engine.gate.open for one in engines)
     return {
         "name": pool.name,
@@ -185,7 +185,7 @@ def _overrides(pool: PoolSpec, engines: list[Standing]) -> list[dict[str, str]]:
 
 def _engine(state: State, one: Standing) -> dict[str, Any]:
     engine = one.engine
-    spec, operation, control = engine.spec, engine.op, engine.facts.control
+    spec, operation, control = engine.spec, engine.op, one.control
     counts: list[int | None] = []
     if operation is not None and engine.closed_at is not None:
         # Reported only while an operation waits for it.
