@@ -58,7 +58,7 @@ BUSY_TICK = 0.1
 
 REST_TICK = 0.5
 
-LOOK_TICK = 0.02
+LOOK_TICK = 0.2
 """So much sooner, if engines are to be looked at: their turns are spread out, and are taken so."""
 
 

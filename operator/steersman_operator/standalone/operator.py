@@ -109,7 +109,11 @@ class StandaloneOperator:
             check_peer=account.may_join,
         )
         shell.publisher = server
-        shell.peers = lambda: [process.metrics_url for process in account.processes]
+        shell.peers = lambda: [
+            process.metrics_url
+            for process in account.processes
+            if process.uid in shell.state.proxies and shell.state.proxies[process.uid].connected
+        ]
         metrics.watch(lambda: shell.state, lambda: server.stats)
         await server.start()
         undo.push_async_callback(server.close)
