@@ -60,6 +60,10 @@ async def test_two_pools_are_served_on_one_endpoint_and_changed_by_commands() ->
         assert "state: Active  # what the verbs edit" in text
         assert "engine: e1" in text and "state: Asleep" in text
 
+        code, said = await steersman("explain", "a", "-o", "json", *where)
+        verdicts = {one["id"]: one["reason"] for one in json.loads(said)["engines"]}
+        assert [bool(reason) for reason in verdicts.values()] == [False, True]
+
         code, said = await steersman("pause", "b", *where)
         assert code == 0, said
         assert second[0].journal.of("/pause")

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
@@ -41,8 +43,15 @@ class ExplainCommand:
         parser.add_argument(
             "--proxy",
             metavar="URL",
-            default=DEFAULT_PROXY,
-            help="the metrics port of the proxy (default: %(default)s)",
+            help=f"the metrics port of the proxy (default: one of the fleet, else {DEFAULT_PROXY})",
+        )
+        parser.add_argument(
+            "-f",
+            "--dir",
+            dest="directory",
+            metavar="DIR",
+            default=os.environ.get("STEERSMAN_DIR"),
+            help="directory of the fleet that `steersman up` runs (default: $STEERSMAN_DIR)",
         )
         parser.add_argument(
             "-o",
@@ -61,7 +70,8 @@ class ExplainCommand:
             "key": args.key,
             "target": args.target,
         }
-        content = fetch(args.proxy, {name: value for name, value in members.items() if value})
+        proxy = args.proxy or proxy_of(args.directory)
+        content = fetch(proxy, {name: value for name, value in members.items() if value})
         match args.output:
             case "json":
                 print(json.dumps(content, indent=2))
@@ -71,6 +81,27 @@ class ExplainCommand:
                 show(content, wide=args.output == "wide", console=Console())
         eligible = any(engine["eligible"] for engine in content["engines"])
         return EXIT_OK if eligible else EXIT_FAILED
+
+
+def proxy_of(directory: str | None) -> str:
+    """The metrics port of a proxy of the fleet in ``directory``; the default one without it.
+
+    :raises ProxyUnreachable: if no fleet has been run there.
+    """
+    if directory is None:
+        return DEFAULT_PROXY
+    account = Path(directory, ".steersman", "proxies.json")
+    try:
+        processes = json.loads(account.read_bytes())["processes"]
+        urls = [str(process["metrics_url"]) for process in processes if process["pid"] is not None]
+    except (OSError, ValueError, KeyError, TypeError):
+        urls = []
+    if not urls:
+        raise ProxyUnreachable(
+            f"no proxy of a fleet runs in {directory}; start one with `steersman up -f {directory}`, "
+            "or name a proxy with --proxy"
+        )
+    return urls[0]
 
 
 def fetch(proxy: str, query: dict[str, str]) -> dict[str, Any]:
