@@ -3,7 +3,15 @@ import asyncio
 import aiohttp
 import pytest
 
-from steersman_sim.demo.engine_calls import NUMBER_HEADER, EngineCalls
+from steersman.clock import Deadline, MonotonicClock
+from steersman_operator.engines.client import EngineClient
+from steersman_sim.demo.engine_calls import (
+    CONTROL_HEADER,
+    NUMBER_HEADER,
+    OPERATOR,
+    EngineCalls,
+    arrival_of,
+)
 from steersman_sim.demo.options import DemoError
 from steersman_sim.demo.records import NEW, OLD
 from steersman_sim.engine import INSTANT, EngineConfig, SimEngine
@@ -31,7 +39,7 @@ async def ask(calls, *, number: int):
 
 async def test_the_journal_tells_who_arrived_and_which_weights_answered(calls):
     await ask(calls, number=1)
-    await calls.refit(NEW)
+    await calls.load(NEW)
     await ask(calls, number=2)
     found = await calls.arrivals()
     assert [(one.engine, one.request, one.path, one.versions) for one in found] == [
@@ -41,7 +49,7 @@ async def test_the_journal_tells_who_arrived_and_which_weights_answered(calls):
 
 
 async def test_a_request_that_still_runs_is_read_again(calls, engine):
-    await calls.pause()
+    await calls._call("/pause_generation", {"mode": "in_place"})
     waiting = asyncio.create_task(ask(calls, number=1))
     await engine.until(lambda: bool(engine.journal.of("/generate")))
     await ask_probe(calls)
@@ -49,7 +57,7 @@ async def test_a_request_that_still_runs_is_read_again(calls, engine):
         (1, ()),
         (None, ()),
     ]
-    await calls.resume()
+    await calls._call("/continue_generation", {})
     await waiting
     assert [(one.request, one.versions) for one in await calls.arrivals()] == [
         (1, (OLD,)),
@@ -62,13 +70,29 @@ async def ask_probe(calls):
         assert answer.status == 200
 
 
-async def test_sleep_and_wake(calls):
-    await calls.release_memory()
-    await calls.resume_memory()
-    await calls.load(NEW)
-    await ask(calls, number=7)
-    (arrival,) = await calls.arrivals()
-    assert arrival.versions == (NEW,)
+async def test_the_looks_and_calls_of_an_operator_are_set_apart(calls, engine):
+    client = EngineClient(engine.url, clock=MonotonicClock())
+    try:
+        deadline = Deadline.after(client.clock, 10)
+        assert (await client.get("/model_info", deadline=deadline)).ok
+        assert (await client.post("/continue_generation", deadline=deadline, body={})).ok
+    finally:
+        await client.close()
+    assert await calls.arrivals() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/model_info", {"user-agent": "steersman/1"}),
+        ("/generate", {"user-agent": OPERATOR}),
+        ("/generate", {CONTROL_HEADER: "1"}),
+        ("/model_info", {"user-agent": OPERATOR, NUMBER_HEADER: "5"}),
+    ],
+)
+def test_whatever_may_have_come_through_a_proxy_counts(path, headers):
+    entry = {"path": path, "headers": list(headers.items()), "arrived": 1.0, "generations": []}
+    assert arrival_of(entry, engine="engine-1") is not None
 
 
 async def test_a_refusal_is_an_error_that_names_the_engine(calls):
@@ -80,5 +104,5 @@ async def test_an_engine_that_is_gone_is_not_ready(calls, engine):
     assert await calls.ready()
     await engine.die()
     assert not await calls.ready()
-    with pytest.raises(DemoError, match="engine-1 did not answer /pause_generation"):
-        await calls.pause()
+    with pytest.raises(DemoError, match="engine-1 did not answer /update_weights_from_disk"):
+        await calls.load(NEW)

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.image import imread
 
 from steersman_sim.demo.judge import judge
-from steersman_sim.demo.panels import edges_of
+from steersman_sim.demo.panels import edges_of, openings
 from steersman_sim.demo.plot import draw, make_figure
 from steersman_sim.demo.records import Records
 from tests.demo.made_up import eventful_run, records
@@ -59,6 +59,17 @@ def test_an_empty_run_can_be_drawn(tmp_path):
 
 def test_no_step_crosses_the_bounds_of_a_closure():
     edges = edges_of(eventful_run(), "engine-1", duration=10.0)
-    assert {0.0, 3.0, 5.0, 10.0} <= set(edges.round(9))
+    assert {0.0, 2.6, 3.0, 5.0, 10.0} <= set(edges.round(9)), "nor the begin of a drain"
     assert (np.diff(edges) > 0).all()
     assert np.diff(edges).max() < 0.3
+
+
+def test_an_engine_is_open_from_its_first_request_although_that_is_noticed_later():
+    run = eventful_run()
+    (closure,) = run.closures
+    closure.opened = run.phases[-1].until = 1005.3
+    assert openings(run, "engine-1") == {1005.3: pytest.approx(1005.004)}
+    assert openings(run, "engine-2") == {}
+    assert 5.004 in edges_of(run, "engine-1", duration=10.0).round(9)
+    run.arrivals = []
+    assert openings(run, "engine-1") == {1005.3: 1005.3}

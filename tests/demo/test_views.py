@@ -1,32 +1,32 @@
 import io
 
 import msgspec
+import pytest
 from rich.console import Console
 
+from steersman_sim.demo.command import invitation, program
 from steersman_sim.demo.judge import judge
 from steersman_sim.demo.live import render
 from steersman_sim.demo.options import DemoOptions
 from steersman_sim.demo.plain import PlainView, line_of
-from steersman_sim.demo.proxy_status import Status
 from steersman_sim.demo.records import NEW, OLD
+from steersman_sim.demo.run import Result
 from steersman_sim.demo.snapshot import Snapshot, held_words, snapshot
 from steersman_sim.demo.summary import summary
-from steersman_sim.demo.table import Row
-from tests.demo.made_up import BEGAN, URLS, arrival, eventful_run, outcome, records
-from tests.demo.test_proxy_status import page
+from tests.demo.made_up import BEGAN, arrival, eventful_run, outcome, records
+from tests.demo.test_proxy_status import fleet_status, page
 
 
 def during_the_refit() -> Snapshot:
     run = eventful_run()
     run.phases[-1].until = None
-    rows = {name: Row(id=name, url=url, version=OLD) for name, url in URLS.items()}
-    rows["engine-1"] = Row(id="engine-1", url=URLS["engine-1"], version=OLD, gate="closed")
+    closed = page(is_open=False, depth=1, in_flight=1)
     return snapshot(
         run,
-        rows=rows,
-        status=msgspec.convert(page(seq=4, depth=3, in_flight=2), Status),
+        status=fleet_status(closed, page(is_open=False, depth=2)),
         verdict=judge(run),
-        step="engine-1 is being refitted to 8",
+        step="engine-1 is paused; the trainer loads 8",
+        command="steersman pause rollout --engine engine-1",
         now=BEGAN + 4.0,
     )
 
@@ -41,8 +41,10 @@ def drawn(shown: Snapshot, *, width: int = 84) -> str:
 def test_the_table_shows_each_engine_and_what_happens():
     text = drawn(during_the_refit())
     row = next(line for line in text.splitlines() if "engine-1 " in line)
-    assert row.strip("│ ").split() == "engine-1 refit to 8 closed 7 2 80 0".split()
-    assert "engine-1 is being refitted to 8: 3 requests are held" in text
+    assert row.strip("│ ").split() == "engine-1 refit to 8 closed 7 1 80 0".split()
+    assert "$ steersman pause rollout --engine engine-1" in text
+    assert "engine-1 is paused; the trainer loads 8: 3 requests are held" in text
+    assert "3 engines · 2 proxies · 60 requests/s" in text
     for name in ("stale dispatches", "stamped answers", "failed requests", "held in total"):
         assert name in text
 
@@ -65,7 +67,7 @@ def test_a_plain_line():
     assert line.split("[")[0].split() == (
         "4.0 s sent 200 failed 0 stale 0 stamped 100 % held 3".split()
     )
-    assert line.endswith("[7: refit to 8  7: 0 running]")
+    assert line.endswith("[7: refit to 8  : 0 running]")
 
 
 def test_plain_lines_come_once_a_second_and_for_each_step():
@@ -105,3 +107,27 @@ def test_the_summary_of_a_bad_run_names_what_broke():
     assert "  status 501\n" in text
     assert "  … and 2 more" in text
     assert text.splitlines()[-1] == "PROMISES BROKEN: failed requests, stale dispatches."
+
+
+def test_the_invitation_names_commands_that_work(tmp_path):
+    result = Result(
+        records=records(), verdict=judge(records()), url="http://127.0.0.1:5", directory=tmp_path
+    )
+    text = invitation(result)
+    assert "curl -i http://127.0.0.1:5/generate" in text
+    for command in ("get engines", "pause rollout", "resume rollout"):
+        assert f"steersman {command} -f {tmp_path}\n" in text + "\n"
+
+
+@pytest.mark.parametrize("started_as", ["/usr/lib/python3/steersman/cli.py", "-c"])
+def test_a_module_is_typed_by_the_name_of_the_program(started_as):
+    assert program(started_as) == "steersman"
+
+
+def test_a_program_that_is_not_on_the_path_is_typed_as_it_was_started(tmp_path, monkeypatch):
+    there = tmp_path / "steersman"
+    there.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "elsewhere"))
+    assert program(str(there)) == str(there)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program(str(there)) == "steersman"

@@ -22,6 +22,9 @@ from steersman_sim.demo.plain import PlainView
 from steersman_sim.demo.run import Result, View, run_demo
 from steersman_sim.demo.summary import all_kept, summary
 
+SHORTEST = 12.0
+"""Seconds that the steps need, each being a command that waits until it is done."""
+
 _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -36,7 +39,7 @@ class DemoCommand:
         add = parser.add_argument
         add(
             "--duration",
-            type=_number(at_least=4.0),
+            type=_number(at_least=SHORTEST),
             default=default.duration,
             metavar="SECONDS",
             help="length of the run; it is longer if the steps take longer (default %(default)g)",

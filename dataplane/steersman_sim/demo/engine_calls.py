@@ -84,9 +84,9 @@ def arrival_of(entry: dict[str, Any], *, engine: str) -> Arrival | None:
     """An entry of the journal; ``None`` for calls of trainer and operator."""
     headers = {name.lower(): value for name, value in entry["headers"]}
     number = headers.get(NUMBER_HEADER)
-    if number is None and entry["path"] not in _REQUESTS:
-        if CONTROL_HEADER in headers or headers.get("user-agent") == OPERATOR:
-            return None
+    known = CONTROL_HEADER in headers or headers.get("user-agent") == OPERATOR
+    if known and number is None and entry["path"] not in _REQUESTS:
+        return None
     versions: list[str] = []
     for generation in entry["generations"]:
         for span in generation["truth"]:

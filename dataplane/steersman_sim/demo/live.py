@@ -57,7 +57,7 @@ def render(shown: Snapshot, *, options: DemoOptions, width: int = _WIDTH) -> Ren
             _engines(shown.engines),
             _counts(shown),
             Text(),
-            Text.assemble(("$ ", "dim"), (shown.command, "cyan")),
+            Text.assemble(("$ ", "dim"), (shown.command, "cyan")) if shown.command else Text(),
             Text.assemble(("▸ ", "bold yellow"), (shown.step, "bold")),
         ),
         title="[bold]Steersman[/bold]",

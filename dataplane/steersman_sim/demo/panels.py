@@ -96,7 +96,20 @@ def draw_phases(axes: Axes, records: Records, engine: str) -> None:
 
 def _span(phase: Phase, records: Records) -> tuple[float, float]:
     end = phase.until or records.ended or phase.since
-    return phase.since - records.began, end - records.began
+    opened = openings(records, phase.engine).get(end, end)
+    return phase.since - records.began, opened - records.began
+
+
+def openings(records: Records, engine: str) -> dict[float, float]:
+    """When an engine was opened, by when that was noticed: the first request came in between."""
+    times = [arrival.at for arrival in _requests(records, engine)]
+    return {
+        closure.opened: min(
+            (at for at in times if closure.until <= at < closure.opened), default=closure.opened
+        )
+        for closure in records.closures
+        if closure.engine == engine and closure.until is not None and closure.opened is not None
+    }
 
 
 def draw_arrivals(
@@ -134,17 +147,21 @@ def draw_arrivals(
 
 
 def edges_of(records: Records, engine: str, *, duration: float) -> np.ndarray:
-    """The bounds of the steps: about equal, and never across the bounds of a closure or the rise
-    of the newest version.
+    """The bounds of the steps: about equal, and never across the bounds of a closure, the begin of a
+    drain or the rise of the newest version.
 
     A step that were half inside would show requests where there were none.
     """
-    moments = [_rise(records, engine)]
+    opened = openings(records, engine)
+    times = {phase.since for phase in records.phases if phase.engine == engine}
     for closure in records.closures:
         if closure.engine == engine:
-            moments.append(closure.since - records.began)
-            moments.append(None if closure.until is None else closure.until - records.began)
-    inside = {moment for moment in moments if moment is not None and 0 < moment < duration}
+            times |= {closure.since, closure.until or closure.since}
+            times |= {opened[closure.opened]} if closure.opened in opened else set()
+    inside = {time - records.began for time in times if 0 < time - records.began < duration}
+    rise = _rise(records, engine)
+    if rise is not None and 0 < rise < duration:
+        inside.add(rise)
     ordered = sorted({0.0, duration, *inside})
     parts = [
         np.linspace(
@@ -164,7 +181,8 @@ def draw_versions(axes: Axes, records: Records, engine: str) -> None:
     for weights in records.weights:
         if weights.engine != engine:
             continue
-        at = max(0.0, weights.since - records.began)
+        since = openings(records, engine).get(weights.since, weights.since)
+        at = max(0.0, since - records.began)
         colour = COLOURS.get((weights.version, True), INK)
         if at > 0:
             axes.axvline(at, color=colour, linewidth=1.4, zorder=3)

@@ -63,7 +63,7 @@ def make_figure(records: Records, *, verdict: Verdict) -> Figure:
         draw_rise(axes, records, engine, explain=position == 1)
         axes.tick_params(labelbottom=False)
     axes = figure.add_subplot(grid[count])
-    style(axes, duration=duration, label="held in\nthe proxies")
+    style(axes, duration=duration, label="held in\nproxies")
     draw_held(axes, records)
     axes.set_xlabel("seconds", color=FAINT, fontsize=9)
     _draw_heading(figure, records, verdict=verdict, duration=duration, height=height)

@@ -74,6 +74,9 @@ class Closure(msgspec.Struct, kw_only=True):
     engine: str
     since: float
     until: float | None = None
+    opened: float | None = None
+    """When a proxy was first seen to have opened the gate: a moment after it did, and later than
+    ``until``. For the picture, not for the judge."""
 
 
 class Activity(StrEnum):

@@ -112,10 +112,11 @@ class Steering:
         version = self._versions[engine.name]
 
         def serves() -> None:
-            self._end_phase(engine, at=time.monotonic())
+            closure.opened = now = time.monotonic()
+            self._end_phase(engine, at=now)
             if version != self._served(engine):
                 self._records.weights.append(
-                    Weights(engine=engine.name, version=version, since=time.monotonic())
+                    Weights(engine=engine.name, version=version, since=now)
                 )
 
         await self._order(verb, engine, opens=True, noticed=serves)

@@ -68,7 +68,7 @@ def answered_by(arrivals: Iterable[Arrival]) -> Mapping[tuple[str, str], int]:
 def _traffic(records: Records, verdict: Verdict) -> list[str]:
     seconds = (records.ended or records.began) - records.began
     waits = (
-        f"{records.held_total} were held in the proxy; the longest wait from a client to an engine "
+        f"{records.held_total} were held in the proxies; the longest wait from a client to an engine "
         f"was {verdict.longest_wait:.2f} s."
     )
     return [f"{verdict.sent} requests in {seconds:.1f} s, {verdict.answered} answered.", waits]
