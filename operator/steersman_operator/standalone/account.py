@@ -4,13 +4,13 @@ A process is written down before it is started and struck out after the system h
 end. So a process that may be serving is always listed, also if the supervisor dies in between.
 """
 
-import os
 import time
 from pathlib import Path
 
 import msgspec
 
 from steersman_operator.fleet.events import ProxyRef
+from steersman_operator.shell import atomic_file
 
 
 class ProxyProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +55,8 @@ def starts_before(path: Path) -> int:
 
 
 def write_account(path: Path, account: Account) -> None:
-    """Replace the account, so that it survives whatever happens next."""
-    draft = path.with_suffix(".new")
-    with draft.open("wb") as file:
-        file.write(msgspec.json.encode(account))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    """Replace the account, so that it survives whatever happens next.
+
+    :raises OSError: if it cannot be written.
+    """
+    atomic_file.replace(path, msgspec.json.encode(account))

@@ -102,6 +102,8 @@ class Supervisor:
         log = self._layout.log("operator")
 
         async def run() -> None:
+            # Whoever has removed or damaged the account meanwhile: a new operator has no other.
+            self._write_if_possible()
             child = Child("operator", arguments, log=log, environment=self._environment)
             await self._run("operator", child)
 
@@ -148,14 +150,14 @@ class Supervisor:
         self._account = msgspec.structs.replace(
             self._account, starts=number, processes=(*self._account.processes, process)
         )
-        self._write()
-        child = Child(
-            f"proxy-{slot}",
-            self._proxy_arguments(metrics_port),
-            log=self._layout.log(f"proxy-{slot}"),
-            environment=self._environment | {UID_VARIABLE: uid},
-        )
         try:
+            self._write()
+            child = Child(
+                f"proxy-{slot}",
+                self._proxy_arguments(metrics_port),
+                log=self._layout.log(f"proxy-{slot}"),
+                environment=self._environment | {UID_VARIABLE: uid},
+            )
             pid = await child.start()
         except OSError as error:
             _log.error("proxy-%d cannot be started: %s", slot, error)
@@ -190,15 +192,26 @@ class Supervisor:
             for process in self._account.processes
         )
         self._account = msgspec.structs.replace(self._account, processes=processes)
-        self._write()
+        self._write_if_possible()
 
     def _strike(self, uid: str) -> None:
         left = tuple(process for process in self._account.processes if process.uid != uid)
         self._account = msgspec.structs.replace(self._account, processes=left)
-        self._write()
+        self._write_if_possible()
 
     def _write(self) -> None:
+        """Write the account; without it no proxy may be started.
+
+        :raises OSError: if it cannot be written.
+        """
         write_account(self._layout.proxies, self._account)
+
+    def _write_if_possible(self) -> None:
+        """The same where nothing depends on it at once: it is written again before the next start."""
+        try:
+            self._write()
+        except OSError as error:
+            _log.error("%s cannot be written: %s", self._layout.proxies, error.strerror)
 
 
 async def _kill_when(hurry: asyncio.Event, children: list[Child]) -> None:
