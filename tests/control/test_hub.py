@@ -334,6 +334,32 @@ def test_whom_the_leader_turns_away(hello, code) -> None:
     assert wire.journal.of("max_term") == ([(2,)] if "max_term" in hello else [])
 
 
+@pytest.mark.parametrize(
+    "hello", [{"uid": "impostor"}, {"proto_min": 2, "proto_max": 3}], ids=["uid", "protocol"]
+)
+def test_who_may_not_join_begins_no_term(hello) -> None:
+    wire = Wire(check_peer=lambda uid, _: uid == "p")
+    with pytest.raises(IndexError):
+        wire.hello(max_term=7, **hello)
+
+    assert wire.journal.of("max_term") == []
+
+
+def test_a_term_after_which_none_could_begin_is_not_believed() -> None:
+    wire = Wire()
+    for term in (2**61 + 1, 2**62):
+        with pytest.raises(IndexError):
+            wire.hello(max_term=term)
+    assert wire.last(b"p", Reject).code is RejectCode.NOT_LEADER
+    wire.hello()
+    wire.say(b"p", Reject(RejectCode.STALE, max_term=2**62))
+    assert wire.journal.of("max_term") == []
+
+    with pytest.raises(IndexError):
+        wire.hello(b"q", max_term=2**61)
+    assert wire.journal.of("max_term") == [(2**61,)]
+
+
 def test_a_proxy_of_an_older_and_newer_protocol_is_welcome() -> None:
     wire = Wire()
 

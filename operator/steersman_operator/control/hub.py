@@ -47,6 +47,10 @@ SILENCE = 3
 LOG_EVERY = 10.0
 """Seconds between two log lines about bad frames."""
 
+MAX_TERM_SAID = 2**61
+"""A later term than that is not believed: nobody gets there by beginning terms, and there must be
+terms left to begin after it (:mod:`steersman.control` ends at 2**62)."""
+
 
 class Hub:
     """Sessions and the newest table. While it does not lead, it turns everybody away."""
@@ -204,8 +208,9 @@ class Hub:
         refusal = self._refusal(hello, address=address)
         if refusal is not None:
             self._reject(peer, *refusal)
-            if self._leading and hello.max_term > self._term:
-                self._listener.max_term_seen(hello.max_term)
+            # Of whoever may not join this says nothing: anybody could have every term begin anew.
+            if self._leading and refusal[0] is RejectCode.NOT_LEADER:
+                self._follows(hello.max_term)
             return
         ref = ProxyRef(hello.uid, hello.boot)
         session = self._sessions.begin(
@@ -269,10 +274,14 @@ class Hub:
             case Reject(code=code, max_term=term):
                 self._rejects[f"by_proxy_{code.value}"] += 1
                 self._drop(session)
-                if term > self._term:
-                    self._listener.max_term_seen(term)
+                self._follows(term)
             case Hello():
                 raise AssertionError("begins a session, is not part of one")
+
+    def _follows(self, term: int) -> None:
+        """A proxy says that it follows ``term``."""
+        if self._term < term <= MAX_TERM_SAID:
+            self._listener.max_term_seen(term)
 
     def _ack(self, session: Session, ack: Ack) -> None:
         if ack.epoch == session.outstanding:
