@@ -1,0 +1,82 @@
+"""The table of cases: an operation, a runtime, and the point at which the operator is killed."""
+
+from typing import NamedTuple
+
+from steersman_operator.fleet.facts import CallKind
+from steersman_sim.engine import Runtime
+from tests.up.killed.points import BEFORE_THE_CALL, Point
+
+
+class Operation(NamedTuple):
+    """What is asked for, and the call of it during which the operator is killed."""
+
+    name: str
+    first: str
+    """The state of the engine before."""
+    wanted: str
+    call: CallKind
+
+
+PAUSE = Operation("pause", "active", "paused", CallKind.PAUSE)
+SLEEP = Operation("sleep", "active", "asleep", CallKind.SLEEP)
+WAKE = Operation("wake", "asleep", "active", CallKind.WAKE)
+RESUME = Operation("resume", "paused", "active", CallKind.RESUME)
+
+ROUTES = {
+    (Runtime.SGLANG, CallKind.PAUSE): "/pause_generation",
+    (Runtime.SGLANG, CallKind.RESUME): "/continue_generation",
+    (Runtime.SGLANG, CallKind.SLEEP): "/release_memory_occupation",
+    (Runtime.SGLANG, CallKind.WAKE): "/resume_memory_occupation",
+    (Runtime.VLLM, CallKind.PAUSE): "/pause",
+    (Runtime.VLLM, CallKind.RESUME): "/resume",
+    (Runtime.VLLM, CallKind.SLEEP): "/sleep",
+    (Runtime.VLLM, CallKind.WAKE): "/wake_up",
+}
+
+
+class Case(NamedTuple):
+    """One row."""
+
+    operation: Operation
+    runtime: Runtime
+    point: Point
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} of {self.runtime.value}, killed while {self.point.value}"
+
+    @property
+    def route(self) -> str:
+        """The engine's route of the call."""
+        return ROUTES[self.runtime, self.operation.call]
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody can know afterwards which memory is released.
+
+        SGLang cannot be asked, and ends if it is told twice. So from the moment in which the intent is
+        on disk until the outcome is, a dead operator leaves an engine that has to be restarted.
+        """
+        return (
+            self.runtime is Runtime.SGLANG
+            and self.operation in (SLEEP, WAKE)
+            and self.point not in (*BEFORE_THE_CALL, Point.CLAIMING, Point.RECORDED)
+            # A wake is followed by a resume, whose outcome can be seen.
+            and not (self.operation is WAKE and self.point is Point.OPENING)
+        )
+
+    @property
+    def calls(self) -> int:
+        """How often the engine receives the call: once more only if it had surely no effect."""
+        if self.lost:
+            return int(self.point not in (Point.WRITTEN, Point.CALLING))
+        return 2 if self.point is Point.RECEIVED else 1
+
+
+def cases_at(point: Point) -> list[Case]:
+    """Every operation that comes to the point, on both runtimes."""
+    operations = [PAUSE, SLEEP]
+    if point not in BEFORE_THE_CALL:  # its gate is closed already, and nobody has to let go
+        operations += [WAKE, RESUME]
+    if point is Point.RUNNING:  # takes no time in others
+        operations = [SLEEP, WAKE]
+    return [Case(operation, runtime, point) for operation in operations for runtime in Runtime]
