@@ -73,10 +73,16 @@ class Case(NamedTuple):
 
 
 def cases_at(point: Point) -> list[Case]:
-    """Every operation that comes to the point, on both runtimes."""
-    operations = [PAUSE, SLEEP]
-    if point not in BEFORE_THE_CALL:  # its gate is closed already, and nobody has to let go
-        operations += [WAKE, RESUME]
-    if point is Point.RUNNING:  # takes no time in others
-        operations = [SLEEP, WAKE]
+    """The operations that are killed at a point, each on both runtimes."""
+    match point:
+        case Point.CALLING:  # nothing differs from WRITTEN on disk, and nothing in an engine
+            operations = [SLEEP, WAKE]
+        case Point.RUNNING:  # the others take no time
+            operations = [SLEEP, WAKE]
+        case Point.RECEIVED | Point.CARRIED_OUT | Point.OPENING:
+            operations = [PAUSE, SLEEP, WAKE, RESUME]
+        case _ if point in BEFORE_THE_CALL:  # of the others the gate is closed already
+            operations = [PAUSE, SLEEP]
+        case _:
+            operations = [PAUSE, SLEEP, WAKE]
     return [Case(operation, runtime, point) for operation in operations for runtime in Runtime]

@@ -2,9 +2,12 @@
 
     python -m tests.up.killed.killed_operator
 
-Reads lines ``DIRECTORY POINT ENGINE GOAL CALL``. For each a process is forked that runs the operator of the
-directory and kills itself at the point; its number is printed, and when it has ended, how. (Forked,
-because most of the time of a start is spent on imports.)
+Reads lines ``DIRECTORY POINT ENGINE GOAL CALL DEADLINE``. For each a process is forked that runs the
+operator of the directory and kills itself at the point; its number is printed, and when it has ended,
+how. (Forked, because most of the time of a start is spent on imports.)
+
+``DEADLINE`` is how many seconds a call may take by the intent on disk: for so long the next operator
+waits for a call whose outcome was lost. The operator itself waits for as long as ever.
 """
 
 import asyncio
@@ -30,10 +33,6 @@ from tests.up.killed.points import Point, Watch, install
 
 TIMING = Timing(idle_gap=0.1, look_every=0.5, look_soon=0.05)
 
-DEADLINE = 0.7
-"""Seconds that a call may take by the intent on disk; for so long the next operator waits for a call
-whose outcome was lost. The operator itself waits for as long as ever."""
-
 
 def main() -> None:
     for line in sys.stdin:
@@ -47,14 +46,14 @@ def main() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def operate(directory: str, point: str, engine: str, goal: str, call: str) -> None:
+def operate(directory: str, point: str, engine: str, goal: str, call: str, deadline: str) -> None:
     """Be the operator; does not return."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s killed %(levelname)s %(name)s: %(message)s"
     )
     watch = Watch(Point[point], engine=engine, goal=Control(goal), call=CallKind(call))
     install(watch, FleetShell, FleetMetrics, die=_die)
-    _shorten_deadlines()
+    _shorten_deadlines(float(deadline))
     asyncio.run(_run(Path(directory)))
 
 
@@ -62,12 +61,12 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _shorten_deadlines() -> None:
+def _shorten_deadlines(deadline: float) -> None:
     write = FileStore.write
 
     async def shortened(self: FileStore, record: Durable) -> None:
         if record.call is not None:
-            record = msgspec.structs.replace(record, deadline=DEADLINE)
+            record = msgspec.structs.replace(record, deadline=deadline)
         await write(self, record)
 
     FileStore.write = shortened  # type: ignore[method-assign]

@@ -63,15 +63,18 @@ class Stage:
         account = Account(starts=len(PROXIES), processes=tuple(processes))
         write_account(self.layout.proxies, account)
 
+    @property
+    def proxy_pids(self) -> list[int]:
+        return [process.pid for process in self._proxies.values()]
+
     # --- operators --------------------------------------------------------------------------------
 
-    async def start_doomed(self, point: str, *, engine: str, goal: str, call: str) -> int:
-        """An operator that kills itself at a point; returns its pid."""
+    async def start_doomed(self, *words: object) -> int:
+        """An operator that kills itself (see killed_operator.py for the words); returns its pid."""
         if self._maker is None:
             self._maker = self._start("operator", "tests.up.killed.killed_operator")
         assert self._maker.stdin is not None
-        words = (self.layout.directory, point, engine, goal, call)
-        print(*words, file=self._maker.stdin, flush=True)
+        print(self.layout.directory, *words, file=self._maker.stdin, flush=True)
         self._doomed = int(await self._said())
         return self._doomed
 

@@ -22,12 +22,16 @@ from tests.up.fleet import UpFleet, engine_of, manifest
 from tests.up.killed.cases import Case, cases_at
 from tests.up.killed.journals import CALLS, trespassers
 from tests.up.killed.points import DURING_THE_CALL, Point
-from tests.up.killed.stage import WITHIN, Stage, stages
+from tests.up.killed.stage import PROXIES, WITHIN, Stage, stages
 from tests.up.load import Load, load
 
 SPEED = 20.0
-LONG = 0.4
-"""Seconds that a sleep or wake takes that is to outlast the operator."""
+QUICK = 0.01
+LONG = 2.0
+"""Seconds that a sleep or wake takes; a long one outlasts the operator."""
+
+DEADLINES = {QUICK: 0.7, LONG: 2.4}
+"""Seconds after which it has ended, by the intent."""
 
 GENERATE = {"text": "a", "sampling_params": {"max_new_tokens": 100, "ignore_eos": True}}
 COMPLETE = {"model": "m", "prompt": "a", "max_tokens": 100, "ignore_eos": True}
@@ -63,6 +67,8 @@ class Run:
         self.engine = engines[0]
         self.fleet = fleet
         self.loads: list[Load] = []
+        self.stopped: int | None = None
+        """The proxy that is stopped before the operation is asked for."""
         self._stack = stack
 
     async def start_clients(self) -> None:
@@ -81,8 +87,12 @@ class Run:
         draft.write_text(text)
         draft.replace(self.fleet.directory / "m.yaml")
 
+    async def status(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Wait for a status of whichever operator leads."""
+        return await self.fleet.until(condition, within=WITHIN)
+
     async def settled(self, state: str) -> None:
-        await self.fleet.until(
+        await self.status(
             lambda status: (
                 engine_of(status, "e0")["control"] == state == engine_of(status, "e0")["desired"]
                 and all(engine_of(status, name)["phase"] == "Settled" for name in ("e0", "e1"))
@@ -106,23 +116,30 @@ class Run:
         place.end_operators()
         self.want(case.operation.first)
         engine = self.engine.url.removeprefix("http://")
-        doomed = await place.start_doomed(
-            case.point.name,
-            engine=engine,
-            goal=case.operation.wanted,
-            call=case.operation.call.value,
-        )
+        words = (case.point.name, engine, case.operation.wanted, case.operation.call.value)
+        doomed = await place.start_doomed(*words, DEADLINES[_seconds(case)])
         await self.settled(case.operation.first)
         place.start_successor()
         await self.fleet.told()
         await self.start_clients()
         await self.served(*((0, 1) if case.operation.first == "active" else (1,)))
         self._arm()
+        if self.stopped is not None:
+            os.kill(self.stopped, signal.SIGSTOP)
         self.want(case.operation.wanted)
         if case.point in DURING_THE_CALL:
             await self.until(self._is_called)
             os.kill(doomed, signal.SIGKILL)
         assert await place.doomed_ended() == -signal.SIGKILL, self.fleet.log()
+
+    async def waits_for_the_stopped(self) -> None:
+        """See that the next operator waits for the proxy that stands still, and let that go on."""
+        assert self.stopped is not None
+        name = PROXIES[self.place.proxy_pids.index(self.stopped)]
+        waiting = f"waiting for {name} (unreachable, never heard)"
+        await self.status(lambda now: engine_of(now, "e0")["problem"] == waiting)
+        assert not [entry for entry in self.engine.journal.entries if entry.path in CALLS]
+        os.kill(self.stopped, signal.SIGCONT)
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for a state of this process."""
@@ -167,7 +184,7 @@ class Run:
     async def goes_on(self) -> None:
         """Wait until the next operator has brought the fleet to where it was to be."""
         if self.case.lost:
-            status = await self.fleet.until(lambda now: UNKNOWN in engine_of(now, "e0")["problem"])
+            status = await self.status(lambda now: UNKNOWN in engine_of(now, "e0")["problem"])
             assert engine_of(status, "e0")["gate"] == "closed"
             await self.served(1)
             assert self.engine.died is None
@@ -200,7 +217,7 @@ class Run:
 @contextlib.asynccontextmanager
 async def running(case: Case, place: Stage) -> AsyncIterator[Run]:
     """Two engines, and nobody who knows of them yet."""
-    takes = LONG * SPEED if case.point is Point.RUNNING else 0.2
+    takes = SPEED * _seconds(case)
     config = EngineConfig(
         runtime=case.runtime,
         model="m",
@@ -225,9 +242,18 @@ async def running(case: Case, place: Stage) -> AsyncIterator[Run]:
         yield Run(case, place, engines=engines, fleet=fleet, stack=stack)
 
 
-async def play(case: Case, place: Stage) -> None:
+def _seconds(case: Case) -> float:
+    """How long a sleep or wake takes."""
+    return LONG if case.point is Point.RUNNING else QUICK
+
+
+async def play(case: Case, place: Stage, *, stopped: bool = False) -> None:
     async with running(case, place) as run:
+        if stopped:
+            run.stopped = place.proxy_pids[0]
         await run.operator_dies()
+        if stopped:
+            await run.waits_for_the_stopped()
         await run.goes_on()
         for traffic in run.loads:
             traffic.stop()
@@ -237,20 +263,30 @@ async def play(case: Case, place: Stage) -> None:
     run.judge()
 
 
-@pytest.mark.parametrize("point", Point, ids=[point.name.lower() for point in Point])
-async def test_the_operator_is_killed(point: Point, places: list[Stage]) -> None:
-    waiting = cases_at(point)
+async def play_all(cases: list[Case], places: list[Stage], *, stopped: bool = False) -> None:
+    """Play cases, some at a time, and say which have failed."""
+    waiting = [*cases]
     failures: list[Exception] = []
 
     async def lane(place: Stage) -> None:
         while waiting:
             case = waiting.pop(0)
             try:
-                await play(case, place)
+                await play(case, place, stopped=stopped)
             except Exception as failure:  # noqa: BLE001 - the others go on
                 failure.add_note(f"in the case: {case}")
                 failures.append(failure)
 
     await asyncio.gather(*(lane(place) for place in places))
     if failures:
-        raise ExceptionGroup(f"{len(failures)} of {len(cases_at(point))} cases", failures)
+        raise ExceptionGroup(f"{len(failures)} of {len(cases)} cases", failures)
+
+
+@pytest.mark.parametrize("point", Point, ids=[point.name.lower() for point in Point])
+async def test_the_operator_is_killed(point: Point, places: list[Stage]) -> None:
+    await play_all(cases_at(point), places)
+
+
+async def test_the_operator_is_killed_while_a_proxy_stands_still(places: list[Stage]) -> None:
+    """The next operator waits for it though it has never heard it: it may send by its old table."""
+    await play_all(cases_at(Point.PUBLISHED), places, stopped=True)
