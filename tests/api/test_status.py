@@ -301,6 +301,39 @@ def test_an_engine_that_does_not_answer() -> None:
     assert status(bench)["pools"][0]["counts"]["ready"] == 1
 
 
+def test_why_an_engine_does_not_answer() -> None:
+    bench = Bench("ab")
+    bench.truths["a"].answers = False
+    bench.truths["a"].detail = "the engine is sglang, but declared as vllm"
+    assert bench.run(60, lambda: not bench.engine().reachable)
+
+    assert engine(bench)["problem"] == "the engine is sglang, but declared as vllm"
+    assert condition(bench, ConditionType.DEGRADED)[2] == (
+        "a: the engine is sglang, but declared as vllm"
+    )
+
+    bench.truths["a"].answers = True
+    bench.truths["a"].detail = ""
+    assert bench.run(60, lambda: bench.engine().reachable)
+    assert engine(bench)["problem"] == ""
+
+
+def test_why_an_engine_does_not_say_that_it_is_idle() -> None:
+    key = "the engine does not accept the data key"
+    bench = Bench("ab", truths={"a": Truth(busy=None, detail=key), "b": Truth()})
+    bench.want(Control.PAUSED, drain_timeout=20.0)
+    assert bench.run(10, lambda: bench.engine("b").facts.control is Control.PAUSED)
+
+    waits = "all proxies have let go; waiting for the engine to say that it is idle"
+    assert engine(bench)["waiting"] == f"{waits} ({key})"
+
+    assert bench.run(30, lambda: bench.engine().op is None)
+    assert engine(bench)["problem"] == (
+        "not drained within 20 s: all proxies have let go, "
+        f"but the engine does not say that it is idle ({key})"
+    )
+
+
 def test_an_engine_that_never_answered() -> None:
     bench = Bench("ab", truths={"a": Truth(answers=False), "b": Truth()})
     assert bench.run(60, lambda: not bench.engine().reachable)

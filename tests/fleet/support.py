@@ -58,10 +58,12 @@ class Truth(msgspec.Struct):
     shows_released: bool = True
     backup: bool | None = True
     """Whether its weights survive a sleep."""
+    detail: str = ""
+    """What a look says in words."""
 
     def seen(self) -> Observation:
         if not self.answers:
-            return Observation(reachable=False)
+            return Observation(reachable=False, detail=self.detail)
         return Observation(
             reachable=True,
             boot_id=self.boot,
@@ -70,6 +72,7 @@ class Truth(msgspec.Struct):
             backup=self.backup,
             version=self.version,
             version_known=True,
+            detail=self.detail,
         )
 
     def restart(self) -> None:

@@ -121,7 +121,8 @@ def _gave_up(engine: EngineState, pool: PoolSpec) -> bool:
 
 def _trouble(engine: EngineState, pool: PoolSpec, *, phase: str) -> str:
     if not engine.reachable:
-        return f"does not answer; {engine.problem}" if engine.problem else "does not answer"
+        why = engine.detail or "does not answer"
+        return f"{why}; {engine.problem}" if engine.problem else why
     if engine.problem and (engine.op is not None or phase == GIVEN_UP):
         # A problem of the past is kept until the next operation; it says nothing of a settled engine.
         return engine.problem
@@ -182,5 +183,6 @@ def _draining(
     if not (stands.clear if clear else stands.acknowledged):
         return stands.sentence(now=now, proxies=state.proxies)
     if clear and not idle_enough(operation, timing=timing):
-        return "all proxies have let go; waiting for the engine to say that it is idle"
+        idle = "all proxies have let go; waiting for the engine to say that it is idle"
+        return f"{idle} ({engine.detail})" if engine.detail else idle
     return later

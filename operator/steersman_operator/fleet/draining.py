@@ -86,6 +86,8 @@ def _timed_out(draft: Draft, engine: EngineState, stands: Barrier) -> None:
     why = stands.sentence(now=draft.now, proxies=draft.proxies)
     if stands.clear:
         why += ", but the engine does not say that it is idle"
+        if engine.detail:
+            why += f" ({engine.detail})"
     match pool.on_timeout:
         case OnTimeout.ABORT if not operation.aborted and stands.acknowledged:
             until = draft.now + draft.timing.abort_grace

@@ -25,7 +25,8 @@ def give_up_lost(draft: Draft) -> tuple[str, ...]:
     for name, engine in list(draft.engines.items()):
         asked = engine.looking
         if asked is not None and draft.now - asked >= draft.timing.look_timeout:
-            observed(draft, name, asked=asked, seen=Observation(reachable=False))
+            detail = f"no answer within {draft.timing.look_timeout:g} s"
+            observed(draft, name, asked=asked, seen=Observation(reachable=False, detail=detail))
             lost.append(name)
     return tuple(lost)
 
@@ -61,12 +62,12 @@ def observed(draft: Draft, name: str, *, asked: float, seen: Observation) -> Non
         return
     engine = _look_again(draft, engine, reachable=seen.reachable)
     if not seen.reachable:
-        _missed(draft, engine)
+        _missed(draft, engine, detail=seen.detail)
         return
     if not engine.reachable:
         draft.note(engine, "Reachable", "it answers again")
     first = not engine.known
-    engine = draft.change_engine(name, reachable=True, misses=0, known=True)
+    engine = draft.change_engine(name, reachable=True, misses=0, known=True, detail=seen.detail)
     boot = engine.spec.boot_id or seen.boot_id
     if boot is not None and engine.facts.boot_id not in (None, boot):
         engine = _restarted(draft, engine, boot)
@@ -90,15 +91,15 @@ def _look_again(draft: Draft, engine: EngineState, *, reachable: bool) -> Engine
     return draft.change_engine(name, looking=None, look_at=turn, turn=turn)
 
 
-def _missed(draft: Draft, engine: EngineState) -> None:
+def _missed(draft: Draft, engine: EngineState, *, detail: str) -> None:
     misses = engine.misses + 1
     reachable = misses < draft.timing.misses
     name = engine.spec.id
     if engine.reachable and not reachable:
-        draft.note(
-            engine, "Unreachable", f"{misses} looks in a row without an answer", warning=True
-        )
-    draft.change_engine(name, misses=misses, reachable=reachable)
+        why = f": {detail}" if detail else ""
+        message = f"{misses} looks in a row without an answer{why}"
+        draft.note(engine, "Unreachable", message, warning=True)
+    draft.change_engine(name, misses=misses, reachable=reachable, detail=detail)
     # A new leader does not wait for the dead: see Timing.first_look.
 
 

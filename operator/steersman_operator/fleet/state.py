@@ -73,6 +73,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     reachable: bool = True
     misses: int = 0
     """Looks in a row that found nobody."""
+    detail: str = ""
+    """Why the last look had no answer, or what it could not read; a clause for a person."""
     known: bool = False
     """Whether it was looked at, or looking was given up, since this operator leads."""
     counted_version: str | None = None
