@@ -35,13 +35,14 @@ from steersman_operator.fleet.state import Timing
 from steersman_operator.shell.file_store import FileStore
 from steersman_operator.shell.fleet import FleetShell
 from steersman_sim.engine import EngineConfig, Runtime, SimEngine
+from tests.up.killed.journals import trespassers
 from tests.up.netns.traffic import Traffic
 from tests.up.netns.ways import Way
 
 WITHIN = 30.0
 """Seconds after which something is taken to be stuck; the machine may be busy."""
 
-TIMING = Timing(grant=1.5, fence_margin=0.5, idle_gap=0.1, look_every=0.5, look_soon=0.1)
+TIMING = Timing(grant=2.5, fence_margin=0.5, idle_gap=0.1, look_every=0.5, look_soon=0.1)
 HEARTBEAT = 0.2
 
 PROXIES = ("near", "far")
@@ -259,7 +260,8 @@ class PartitionedFleet:
         except TimeoutError:
             words = {name: self.standing(name) for name in self.operator.shell.state.engines}
             logs = {name: self.log(name)[-2000:] for name in self.processes}
-            raise AssertionError(f"{what}: {words}\n{self.traffic}\n{logs}") from None
+            found = [trespassers(engine) for engine in self.engines]
+            raise AssertionError(f"{what}: {found}\n{words}\n{self.traffic}\n{logs}") from None
 
     # --- what engines have received ---------------------------------------------------------------
 
