@@ -279,6 +279,7 @@ def fleet(*pools: Status, **more: Any) -> Status:
         "endpoint": "http://127.0.0.1:30000",
         "proxies": [],
         "errors": [],
+        "warnings": [],
         "pools": list(pools),
         "weight_versions": [],
     }

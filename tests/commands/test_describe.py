@@ -48,6 +48,7 @@ def whole() -> dict[str, Any]:
         proxies=[proxy(acked="1.3")],
         weight_versions=[weight_version(digest="sha256:ab")],
         errors=[error],
+        warnings=["qwen (qwen.yaml:3) and b (b.yaml:1) both serve the model 'm'"],
     )
 
 
@@ -153,6 +154,8 @@ Operator:  pid 4710, up for 60s, term 1
 Table:     1.4
 Manifest errors:
   qwen.yaml:7: spec.drift: must be Observe or Enforce, found 'x'
+Manifest warnings:
+  qwen (qwen.yaml:3) and b (b.yaml:1) both serve the model 'm'
 RolloutEngines:
   NAME   MODEL           STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   AGE
   qwen   Qwen/Qwen3-8B   Paused   1/2     0      1        0        7         5m30s

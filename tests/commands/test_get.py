@@ -291,6 +291,13 @@ def test_what_is_wrong_with_manifests_is_told_beside(there: Running, get: Any) -
     )
 
 
+def test_what_two_resources_claim_is_told_beside(there: Running, get: Any) -> None:
+    sentence = "a (a.yaml:1) and b (b.yaml:1) both serve the model 'm'; a, the older, keeps it"
+    there.become(fleet(pool("qwen", engine()), warnings=[sentence]))
+
+    assert get("re", "-o", "name") == Ran(0, "rolloutengine/qwen\n", f"Warning: {sentence}\n")
+
+
 # --- objects --------------------------------------------------------------------------------------
 
 

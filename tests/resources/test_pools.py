@@ -110,6 +110,7 @@ def test_the_older_pool_keeps_an_engine() -> None:
         "b (b.yaml:1) and a (a.yaml:1) are both to have the engine h:1; b, the older, keeps it"
     )
     assert pools.conflicts == {"a": (sentence,), "b": (sentence,)}
+    assert pools.sentences == [sentence], "said once"
 
 
 def test_of_two_of_one_age_the_name_decides() -> None:

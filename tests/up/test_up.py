@@ -110,6 +110,16 @@ async def test_an_edited_file_is_followed_and_a_bad_one_changes_nothing() -> Non
         assert not (await fleet.status())["errors"]
 
 
+async def test_what_two_manifests_claim_is_told() -> None:
+    async with sims(1) as engines:
+        files = {"a.yaml": manifest("a", engines), "b.yaml": manifest("b", engines)}
+        async with up(files) as fleet:
+            (sentence,) = (await fleet.status())["warnings"]
+            assert f"both to have the engine {engines[0].url.removeprefix('http://')}" in sentence
+            (fleet.directory / "b.yaml").unlink()
+            await fleet.until(lambda now: not now["warnings"])
+
+
 async def test_engines_and_pools_come_and_go_with_the_files() -> None:
     async with sims(3) as engines, up({"a.yaml": manifest("a", engines[:2])}) as fleet:
         (fleet.directory / "a.yaml").write_text(manifest("a", engines))

@@ -62,7 +62,9 @@ class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, PoolFacts] = {}
     """By name."""
     errors: Sequence[str] = ()
-    """Everything that is wrong with the manifests."""
+    """Why manifests cannot be used as they are now."""
+    warnings: Sequence[str] = ()
+    """What else is wrong with them, such as two that claim one engine."""
     weight_versions: Sequence[VersionFacts] = ()
 
 
@@ -90,6 +92,7 @@ def status_of(state: State, *, timing: Timing, now: float, facts: FleetFacts) ->
             for uid, proxy in sorted(state.proxies.items())
         ],
         "errors": list(facts.errors),
+        "warnings": list(facts.warnings),
         "pools": [
             _pool(
                 state,

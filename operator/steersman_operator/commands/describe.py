@@ -131,6 +131,7 @@ def _fleet(status: Status) -> Iterator[str]:
         ("Table", f"{operator['epoch']}{published}"),
     )
     yield from _section("Manifest errors", list(status["errors"]))
+    yield from _section("Manifest warnings", list(status["warnings"]))
     for kind in KINDS:
         items = items_of(status, kind)
         if kind is ROLLOUT_ENGINE:

@@ -30,6 +30,7 @@ from steersman_operator.commands.kinds import (
     items_of,
     kind_of,
     name_of,
+    wrong_of,
 )
 from steersman_operator.commands.objects import list_of, object_of
 from steersman_operator.commands.tables import Row, is_coloured, line_of, lines_of, widths_of
@@ -95,7 +96,7 @@ class GetCommand:
         try:
             if not args.watch:
                 status = client.status()
-                _warn_of(status["errors"])
+                _warn_of(wrong_of(status))
                 return show(wanted, status)
             return _watch(wanted, client.watch(on_lost=warn))
         except BrokenPipeError:
@@ -207,9 +208,9 @@ def _print_object(wanted: Wanted, content: object) -> None:
         say(yaml_text(content))
 
 
-def _warn_of(errors: Sequence[str]) -> None:
-    for error in errors:
-        warn(f"Warning: {error}")
+def _warn_of(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        warn(f"Warning: {sentence}")
 
 
 AGES = {"AGE", "HEARD"}
@@ -225,8 +226,9 @@ def _watch(wanted: Wanted, statuses: Iterable[Status]) -> int:
     told: set[str] = set()
     missing: list[str] = []
     for number, status in enumerate(statuses):
-        _warn_of([error for error in status["errors"] if error not in told])
-        told = set(status["errors"])
+        wrong = wrong_of(status)
+        _warn_of([sentence for sentence in wrong if sentence not in told])
+        told = set(wrong)
         found, missing = select(wanted, status)
         if not number and missing:
             break

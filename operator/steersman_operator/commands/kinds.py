@@ -69,6 +69,11 @@ def items_of(status: Item, kind: Kind) -> list[Item]:
     ]
 
 
+def wrong_of(status: Item) -> list[str]:
+    """What is wrong with the manifests: errors, then what is wrong with them as they are in force."""
+    return [*status["errors"], *status["warnings"]]
+
+
 def name_of(kind: Kind, item: Item) -> str:
     """What it is called in the whole fleet."""
     if kind is PROXY:

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from steersman_operator.commands.kinds import wrong_of
 from steersman_operator.commands.up_plain import PlainView, is_serving
 from steersman_operator.standalone.settings import UpSettings
 
@@ -59,7 +60,7 @@ class LiveView:
         parts: list[Any] = []
         if self._status is not None:
             parts += [_headline(self._status, self._settings), Text(), _engines(self._status)]
-            parts += [Text(problem, style="red") for problem in self._status["errors"][:5]]
+            parts += [Text(sentence, style="red") for sentence in wrong_of(self._status)[:5]]
             parts.append(Text())
         parts += [
             Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._events

@@ -37,7 +37,7 @@ class PlainView:
     def __init__(self) -> None:
         self._serving = False
         self._told_empty = False
-        self._errors: set[str] = set()
+        self._wrong: set[str] = set()
         self._engines: dict[str, str] = {}
         self._pools: dict[str, str] = {}
 
@@ -59,10 +59,12 @@ class PlainView:
 
     def show(self, status: dict[str, Any], settings: UpSettings) -> None:
         """The lines for everything that is new."""
-        for problem in status["errors"]:
-            if problem not in self._errors:
-                self.say(f"error: {problem}")
-        self._errors = set(status["errors"])
+        wrong = [f"error: {sentence}" for sentence in status["errors"]]
+        wrong += [f"warning: {sentence}" for sentence in status["warnings"]]
+        for sentence in wrong:
+            if sentence not in self._wrong:
+                self.say(sentence)
+        self._wrong = set(wrong)
         for pool in status["pools"]:
             for engine in pool["engines"]:
                 self._change(self._engines, f"{pool['name']}/{engine['name']}", sentence_of(engine))

@@ -29,6 +29,12 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
     keys: dict[str, EngineKeys] = {}
     """The keys that engines ask for, by engine id; those without keys are left out."""
 
+    @property
+    def sentences(self) -> list[str]:
+        """All conflicts and warnings, each once."""
+        found = (*self.conflicts.values(), *self.warnings.values())
+        return [*dict.fromkeys(sentence for sentences in found for sentence in sentences)]
+
 
 def to_pools(engines: Iterable[RolloutEngine], versions: Iterable[WeightVersion]) -> Pools:
     """The pools of all resources."""

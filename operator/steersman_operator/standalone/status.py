@@ -79,15 +79,9 @@ class StandaloneFleet:
                 for pool in manifests.engines
             },
             errors=manifests.problems,
+            warnings=self._manifests.pools.sentences,
             weight_versions=[_version(version) for version in manifests.versions],
         )
-
-    def _warnings(self) -> list[str]:
-        return [
-            f"{resource}: {sentence}"
-            for resource, sentences in self._manifests.pools.warnings.items()
-            for sentence in sentences
-        ]
 
 
 def _pool(pool: RolloutEngine, *, errors: tuple[str, ...], conflicts: tuple[str, ...]) -> PoolFacts:
