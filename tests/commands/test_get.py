@@ -194,7 +194,7 @@ def test_without_titles(get: Any) -> None:
 def test_in_a_terminal_the_words_have_colours(
     there: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    there.become(fleet(pool("qwen", given_up("e0"))))
+    there.become(fleet(pool("qwen", given_up("e0") | {"trust": "unknown"})))
     leader, follower = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
     with os.fdopen(follower, "w") as terminal:
@@ -207,6 +207,7 @@ def test_in_a_terminal_the_words_have_colours(
     coloured, plain = shown.split("\r\n")[:2], shown.split("\r\n")[2:4]
     assert coloured[0].startswith("\x1b[1mNAME ")
     assert "\x1b[31mGivenUp" in coloured[1]
+    assert coloured[1].endswith(" unknown"), "weights without a name are no trouble"
     assert "\x1b" not in "".join(plain)
 
 

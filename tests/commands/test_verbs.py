@@ -126,7 +126,9 @@ def test_a_later_wish_for_the_same_is_as_good(there: Running, do: Any) -> None:
 def test_one_engine(there: Running, do: Any) -> None:
     there.become(fleet(pool("qwen", paused("e0"), engine("e1"), generation=2)))
 
-    assert do(verbs.pause, "qwen", "--engine", "e0").out.endswith("\nengine/qwen/e0 paused\n")
+    for name in ("e0", "qwen/e0", "engine/qwen/e0"):
+        assert do(verbs.pause, "qwen", "--engine", name).out.endswith("\nengine/qwen/e0 paused\n")
+        assert there.fleet.edits[-1].engine == "e0"
     assert there.fleet.edits[0].engine == "e0"
 
 

@@ -112,7 +112,8 @@ def test_a_version_of_all_or_of_one(there: Running, wait: Any) -> None:
     late = wait("qwen", "--for", "version=8")
     assert late.code == 3
     assert late.err.endswith("  qwen/e1: no version, unsynced\n")
-    assert wait("qwen", "--for", "version=8", "--engine", "e0").code == 0
+    for name in ("e0", "qwen/e0", "engine/qwen/e0"):
+        assert wait("qwen", "--for", "version=8", "--engine", name).code == 0
 
 
 def test_who_is_not_there(there: Running, wait: Any) -> None:

@@ -111,7 +111,15 @@ def test_every_duplicate_is_told_with_both_lines() -> None:
         ("text\n", "f.yaml:1: must have keys at its top, found a single value"),
         ("a: 1\n---\nb: 2\n", "f.yaml:2: begins a second document; put one document into a file"),
         ("a:\n\tb: 1\n", "f.yaml:2: is not valid YAML: a tab cannot start a value or indent; use spaces"),
-        ("a: b: c\n", "f.yaml:1: is not valid YAML: mapping values are not allowed here"),
+        (
+            "a: b: c\n",
+            ("f.yaml:1: is not valid YAML: mapping values are not allowed here; is a line indented "
+            "otherwise than its neighbours, or a value to be quoted?"),
+        ),
+        (
+            '{"a": 1}x\n',
+            "f.yaml:1: is not valid YAML: expected '<document start>', but found '<scalar>'",
+        ),
         (
             "a: [1,\nb: 2\n",
             ("f.yaml:3: is not valid YAML: expected ',' or ']', but got '<stream end>' "

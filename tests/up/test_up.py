@@ -269,8 +269,9 @@ async def test_what_cannot_be_run_is_said_in_one_line(
     "flags", [("--proxies", "0"), ("--proxies", "x"), ("--port", "70000"), ("--port", "-1")]
 )
 async def test_wrong_usage_is_two(flags: tuple[str, ...], tmp_path: Path) -> None:
-    code, _ = await steersman("up", "-f", str(tmp_path), *flags)
+    code, out = await steersman("up", "-f", str(tmp_path), *flags)
     assert code == 2
+    assert f"argument {flags[0]}: must be" in out
 
 
 async def test_a_taken_port_is_named_with_its_option(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def engine_url(value: Any) -> str:
     if "@" in value:
         raise ValueError(
             "must not have a user or password (not shown); keys towards engines belong into "
-            "pools.NAME.engineAuth of the configuration"
+            "`engineAuth`"
         )
     shown = ascii(value[:120])
     if not value.isascii() or any(char.isspace() or not char.isprintable() for char in value):

@@ -33,6 +33,9 @@ MAX_DIGITS = 400
 EVENTS_A_BREATH = 32
 """About a millisecond of reading."""
 
+_TUPLE = re.compile(r"\('([^']*)',\)")
+"""How the library writes a single token."""
+
 NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 """What means nothing, if it is written without quotes."""
 _BOOLS = {
@@ -99,8 +102,11 @@ def flaw_of(error: MarkedYAMLError) -> Flaw:
     """What the library says, in our words."""
     mark = error.problem_mark or error.context_mark
     problem = " ".join(str(error.problem or error.context or "unreadable").split())
+    problem = _TUPLE.sub(r"'\1'", problem)
     if "'\\t'" in problem:
         problem = "a tab cannot start a value or indent; use spaces"
+    elif problem == "mapping values are not allowed here":
+        problem += "; is a line indented otherwise than its neighbours, or a value to be quoted?"
     elif error.context and error.context_mark and error.context_mark.line != (mark and mark.line):
         problem += f" ({' '.join(error.context.split())} that begins in line {error.context_mark.line + 1})"
     return Flaw(mark.line + 1 if mark else 0, f"is not valid YAML: {problem}")

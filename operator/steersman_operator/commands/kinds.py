@@ -101,6 +101,18 @@ def find(kind: Kind, items: Sequence[Item], name: str) -> list[Item]:
     return found
 
 
+def engine_in(pool: str, engine: str | None) -> str | None:
+    """An engine of a RolloutEngine that is named, too: ``POOL/NAME`` and ``engine/POOL/NAME``, as
+    `get` and the verbs print it, are the NAME.
+    """
+    if engine is None:
+        return None
+    word, slash, rest = engine.partition("/")
+    if slash and WORDS.get(word.lower()) is ENGINE:
+        engine = rest
+    return engine.removeprefix(f"{pool}/")
+
+
 def not_found(kind: Kind, name: str, names: Sequence[str]) -> str:
     """The sentence for it."""
     text = f'{kind.name} "{name}" not found'

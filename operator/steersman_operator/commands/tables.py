@@ -16,7 +16,7 @@ _COLOURS = {
         ("Closing", "Draining", "Claiming", "Executing", "Verifying", "Pending", "Leaving"), _MOVING
     ),
     **dict.fromkeys(
-        ("GivenUp", "External", "Unreachable", "Unknown", "unknown", "uncertain", "unsynced"), _BAD
+        ("GivenUp", "External", "Unreachable", "Unknown", "uncertain", "unsynced"), _BAD
     ),
 }
 """By cell, where the output is a terminal."""

@@ -220,17 +220,17 @@ def _absolute(path: str) -> str:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError("must be 0 to 65535")
-    return port
+    return _number(text, 0, 65535)
 
 
 def _proxies(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= MAX_PROXIES:
-        raise argparse.ArgumentTypeError(f"must be 1 to {MAX_PROXIES}")
-    return count
+    return _number(text, 1, MAX_PROXIES)
+
+
+def _number(text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdecimal() and low <= int(text) <= high):
+        raise argparse.ArgumentTypeError(f"must be {low} to {high}, found {text[:20]!a}")
+    return int(text)
 
 
 command = UpCommand()

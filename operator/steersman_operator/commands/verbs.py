@@ -15,7 +15,7 @@ from steersman_operator.commands.fleet import (
     say,
     warn,
 )
-from steersman_operator.commands.kinds import ROLLOUT_ENGINE, WORDS
+from steersman_operator.commands.kinds import ROLLOUT_ENGINE, WORDS, engine_in
 from steersman_operator.commands.progress import AWAKE, Progress, Verdict, Wish, progress_of
 
 SECONDS = re.compile(r"silent for \d+ s")
@@ -56,8 +56,9 @@ class VerbCommand:
         client = client_of(args)
         out: Callable[[str], None] = (lambda _: None) if args.quiet else say
         name = bare_name(args.name)
-        edited = client.edit(name, verb=self._verb, engine=args.engine)
-        wish = Wish(pool=name, engine=args.engine, state=self._state, generation=edited.generation)
+        engine = engine_in(name, args.engine)
+        edited = client.edit(name, verb=self._verb, engine=engine)
+        wish = Wish(pool=name, engine=engine, state=self._state, generation=edited.generation)
         out(edited.message or f"{wish.what} is to be {self._state} now")
         if args.no_wait:
             return EXIT_OK

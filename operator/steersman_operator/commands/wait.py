@@ -17,7 +17,14 @@ from steersman_operator.commands.fleet import (
     say,
     warn,
 )
-from steersman_operator.commands.kinds import ENGINE, Item, NotFound, find, pool_of
+from steersman_operator.commands.kinds import (
+    ENGINE,
+    Item,
+    NotFound,
+    engine_in,
+    find,
+    pool_of,
+)
 from steersman_operator.commands.progress import AWAKE, Verdict, Wish, concerned, progress_of
 from steersman_operator.commands.verbs import bare_name
 
@@ -105,7 +112,8 @@ class WaitCommand:
 def _wait(client: FleetClient, args: argparse.Namespace) -> int:
     wanted: Target = args.target
     name = bare_name(args.name)
-    what = _what(name, args.engine)
+    engine = engine_in(name, args.engine)
+    what = _what(name, engine)
     met = Met(met=False, why="the operator does not answer")
     lost = ""
 
@@ -115,7 +123,7 @@ def _wait(client: FleetClient, args: argparse.Namespace) -> int:
 
     for status in client.watch(timeout=args.timeout or None, on_lost=gone):
         lost = ""
-        met = _look(status, wanted, pool=name, engine=args.engine)
+        met = _look(status, wanted, pool=name, engine=engine)
         if met.met:
             say(f"{what} {_words(wanted)}")
             return EXIT_OK
