@@ -47,6 +47,10 @@ _log = logging.getLogger("steersman.proxy")
 BACKLOG = 4096
 """Connections that may wait to be accepted; trainers open thousands at once."""
 
+FIRST_TABLE = 10.0
+"""Seconds for which a proxy that shares its port leaves new clients to the others, while it has no
+table; after that it tells them so."""
+
 
 class _Observers:
     """Metrics for everything, a line of log for each finished exchange."""
@@ -73,7 +77,7 @@ class ProxyApp:
     def __init__(self, settings: ProxySettings) -> None:
         self.settings = settings
         self._stack = contextlib.AsyncExitStack()
-        self._had_table = False
+        self._had_table = asyncio.Event()
         self._clock = clock = MonotonicClock()
         self.logs = Logs(settings)
         self.fleet = Fleet(
@@ -117,6 +121,8 @@ class ProxyApp:
             clock=clock,
             new_request_id=RequestIds(),
         )
+        self._listening: socket.socket | None = None
+        self._opening: asyncio.Task[None] | None = None
         self.port = 0
         """The port for clients; known once started."""
         self.metrics_port = 0
@@ -151,7 +157,12 @@ class ProxyApp:
         self._applied(table)
 
     def _applied(self, table: Table) -> None:
-        first, self._had_table = not self._had_table, True
+        first = not self._had_table.is_set()
+        if first:
+            self._had_table.set()
+            if self._listening is not None:
+                # Before the table is acknowledged: whoever hears of that may send a request at once.
+                self._listening.listen(BACKLOG)
         engines, pools = len(table.engines), len(table.pools)
         _log.info("table %s in force: %d pools, %d engines", table.epoch, pools, engines)
         if first:
@@ -233,6 +244,7 @@ class ProxyApp:
         stack.push_async_callback(prober.close)
         own = OwnRoutes(self.fleet, asker=asker, draining=lambda: self.context.leaving)
         self._adapter = AiohttpAdapter(self.context, upstream=upstream, hold=self.hold, own=own)
+        self._bind_for_clients(stack)
         if self.control is not None:
             # Ends after the adapter, so that the end of the last requests is reported.
             stack.push_async_callback(self.control.close)
@@ -262,17 +274,33 @@ class ProxyApp:
         await web.SockSite(runner, listening).start()
         self.metrics_port = listening.getsockname()[1]
 
-    async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
+    def _bind_for_clients(self, stack: contextlib.AsyncExitStack) -> None:
         self._listening = listening = _bind(
             self.settings.host, self.settings.port, reuse=self.settings.reuse_port
         )
+        stack.callback(listening.close)
+        self.port = listening.getsockname()[1]
+
+    async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
+        assert self._listening is not None, "not bound"
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._adapter.protocol, sock=listening, backlog=BACKLOG
+            self._adapter.protocol, sock=self._listening, backlog=BACKLOG, start_serving=False
         )
         stack.push_async_callback(self._adapter.close)
         stack.callback(self._server.close)
-        self.port = listening.getsockname()[1]
+        if self.control is None or not self.settings.reuse_port:
+            await self._server.start_serving()
+        else:
+            # The system gives a share of all connections to whoever listens.
+            self._opening = asyncio.create_task(self._listen_with_first_table())
+            stack.push_async_callback(_cancel, self._opening)
+
+    async def _listen_with_first_table(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_TABLE):
+                await self._had_table.wait()
+        await self._server.start_serving()
 
     @property
     def url(self) -> str:
@@ -297,6 +325,8 @@ class ProxyApp:
             self.control.leave("shutting down")
         _log.info("draining: not ready, still accepting for %.1f s", self.settings.drain)
         await asyncio.sleep(self.settings.drain)
+        if self._opening is not None:
+            await _cancel(self._opening)
         await self._take_in()
         self.context.draining = True
         self._server.close()
@@ -310,6 +340,7 @@ class ProxyApp:
 
         The loop accepts one in each turn. More may come all the time, hence the limit.
         """
+        assert self._listening is not None, "not bound"
         poll = select.poll()
         poll.register(self._listening, select.POLLIN)
         for _ in range(BACKLOG):

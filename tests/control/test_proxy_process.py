@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from steersman.engine import EngineRow, Trust
 from steersman.settings import PoolSettings
 from steersman.table import Epoch, PoolRow, Table
+from steersman_proxy import app as proxy_app
+from steersman_proxy.app import ProxyApp
+from steersman_proxy.settings import ControlSettings, ProxySettings
 from tests.control.support import Journal, World, until
 from tests.http.fake_engine import OK, always, fake_engine
 from tests.proxy.process import Proxy, run, steersman
@@ -39,6 +43,43 @@ def table_of(url: str, *, seq: int = 1, fence: bool = False) -> Table:
 async def post(proxy: Proxy) -> tuple[int, str | None]:
     async with proxy.client.post(f"{proxy.url}/generate", data=b"{}") as answer:
         return answer.status, answer.headers.get("x-smg-error-code")
+
+
+def sharing(tmp_path: Path) -> ProxyApp:
+    """A proxy on a shared port whose operator never comes."""
+    return ProxyApp(
+        ProxySettings(
+            host="127.0.0.1",
+            port=0,
+            metrics_host="127.0.0.1",
+            metrics_port=0,
+            reuse_port=True,
+            drain=0.0,
+            control=ControlSettings(addresses=(f"ipc://{tmp_path}/nobody",)),
+        )
+    )
+
+
+async def test_a_proxy_on_a_shared_port_that_is_told_no_table_says_so_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy_app, "FIRST_TABLE", 0.1)
+    async with sharing(tmp_path) as app, aiohttp.ClientSession() as client:
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    async with client.post(f"{app.url}/generate", data=b"{}") as answer:
+                        assert answer.headers["x-smg-error-code"] == "no_table"
+                        break
+                await asyncio.sleep(0.02)
+
+
+async def test_a_proxy_on_a_shared_port_ends_before_its_first_table(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as app, aiohttp.ClientSession() as client:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.post(f"{app.url}/generate", data=b"{}")
+        async with asyncio.timeout(5):
+            await app.drain()
 
 
 async def test_a_proxy_is_ready_with_its_first_table_and_shows_whom_it_follows(

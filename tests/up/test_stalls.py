@@ -1,10 +1,12 @@
 """Proxies that stop, die and join in the middle of a drain; real processes."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from typing import Any
 
+import aiohttp
 import pytest
 
 from steersman_sim.engine import SimEngine
@@ -140,6 +142,59 @@ async def test_while_no_operator_runs_requests_are_served_by_the_last_table() ->
             assert [status for status, _, _ in answers] == [200] * 20
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_proxy_without_a_table_leaves_clients_to_the_others() -> None:
+    async with sims(1) as engines, up({"a.yaml": manifest("a", engines)}, proxies=2) as fleet:
+        status = await fleet.until(
+            lambda now: sum(proxy["connected"] for proxy in now["proxies"]) == 2
+        )
+        victim = status["proxies"][0]
+        operator = await fleet.operator_pid()
+        os.kill(operator, signal.SIGSTOP)
+        try:
+            # The next one finds nobody to tell it a table.
+            os.kill(victim["pid"], signal.SIGKILL)
+            await _answers_probes(fleet, victim["metrics_url"])
+            answers = []
+            for _ in range(40):
+                async with aiohttp.ClientSession() as fresh:  # each on a connection of its own
+                    answers.append(await _status_of_one(fresh, fleet.endpoint))
+            assert answers == [200] * 40
+        finally:
+            os.kill(operator, signal.SIGCONT)
+        # With its first table it takes its share.
+        await fleet.until(
+            lambda now: (
+                sum(proxy["connected"] for proxy in now["proxies"]) == 2
+                and victim["pid"] not in [proxy["pid"] for proxy in now["proxies"]]
+            )
+        )
+        async with asyncio.timeout(30):
+            while not await _has_served(fleet, victim["metrics_url"]):
+                async with aiohttp.ClientSession() as fresh:
+                    assert await _status_of_one(fresh, fleet.endpoint) == 200
+
+
+async def _status_of_one(client: aiohttp.ClientSession, endpoint: str) -> int:
+    body = {"text": "a", "sampling_params": {"max_new_tokens": 2}}
+    async with client.post(f"{endpoint}/generate", json=body) as answer:
+        return answer.status
+
+
+async def _answers_probes(fleet: Any, url: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with fleet.client.get(f"{url}/livez") as answer:
+                    if answer.status == 200:
+                        return
+            await asyncio.sleep(0.05)
+
+
+async def _has_served(fleet: Any, url: str) -> bool:
+    async with fleet.client.get(f"{url}/metrics") as answer:
+        return "smg_worker_requests_total{" in await answer.text()
 
 
 async def _busy(engines: list[SimEngine]) -> int:

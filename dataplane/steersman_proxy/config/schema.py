@@ -47,7 +47,8 @@ class Listen(Model):
     port: Port = DEFAULTS.port
     """TCP port; 0 takes any free one and logs it."""
     reuse_port: bool = DEFAULTS.reuse_port
-    """Whether several proxies of this machine share the port; the system spreads new connections."""
+    """Whether several proxies of this machine share the port; the system spreads new connections. One
+    that follows an operator takes its share with its first table, or after 10 s without one."""
 
 
 class Metrics(Model):
