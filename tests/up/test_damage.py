@@ -3,13 +3,14 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.up.fleet import UpFleet, manifest, sims, up
+from tests.up.fleet import UpFleet, end, manifest, sims, up
 
 
 def connected(status: dict[str, Any]) -> int:
@@ -37,6 +38,27 @@ async def test_a_proxy_that_ends_while_the_account_cannot_be_written_is_started_
         assert len(status["proxies"]) == 2
         assert (await fleet.edit("a", "pause"))[0] == 200
         await fleet.settled("paused")
+
+
+async def test_a_second_up_is_refused_also_after_the_lock_file_was_removed() -> None:
+    async with sims(1) as engines, up({"a.yaml": manifest("a", engines)}) as fleet:
+        pids = await fleet.proxy_pids()
+        (fleet.state / "lock").unlink()
+        second = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "steersman.cli", "up", "-f", str(fleet.directory)),
+            *("--port", "0", "--metrics-port", "0", "--operator-metrics-port", "0"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(60):
+                said, _ = await second.communicate()
+        finally:
+            await end(second)
+        assert second.returncode == 1
+        assert f"a fleet runs in {fleet.directory} already" in said.decode()
+        assert await fleet.proxy_pids() == pids
 
 
 def _remove(account: Path) -> None:

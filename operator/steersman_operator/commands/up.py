@@ -119,7 +119,7 @@ class UpCommand:
 
 @contextlib.contextmanager
 def _only_one(layout: Layout) -> Iterator[None]:
-    lock = FileLock(layout.lock)
+    lock = FileLock(layout.lock, directory=layout.directory)
     if not _taken(lock):
         raise FleetRunning(
             f"a fleet runs in {layout.directory} already (process {lock.holder()}). "
