@@ -34,6 +34,7 @@ from steersman_operator.fleet.spec import EngineSpec, OnUnreachable, PoolSpec
 from steersman_operator.fleet.state import Timing
 from steersman_operator.shell.file_store import FileStore
 from steersman_operator.shell.fleet import FleetShell
+from steersman_operator.standalone.processes import dying_with
 from steersman_sim.engine import EngineConfig, Runtime, SimEngine
 from tests.up.killed.journals import trespassers
 from tests.up.netns.traffic import Traffic
@@ -186,6 +187,7 @@ class PartitionedFleet:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                preexec_fn=dying_with(os.getpid()),
             )
         self.processes[name] = process
         assert process.stdout is not None
