@@ -139,7 +139,7 @@ class ProxyApp:
             self.fleet,
             addresses=control.addresses,
             uid=control.uid or os.environ.get("POD_UID") or own,
-            boot=secrets.token_hex(8),
+            boot=os.environ.get("STEERSMAN_BOOT") or secrets.token_hex(8),
             clock=self._clock,
             cut=self._cut,
             security=security,

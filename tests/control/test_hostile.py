@@ -24,6 +24,7 @@ from steersman.control import (
     encode,
 )
 from steersman.table import Epoch
+from steersman_operator.fleet.events import ProxyRef
 from tests.control.support import TIMEOUT, Journal, World, row, table, until
 
 
@@ -154,8 +155,8 @@ async def test_another_kind_of_socket_is_no_peer(place: World, journal: Journal)
     await still_serves(place, journal, server.endpoints[0])
 
 
-def only(uid: str, address: str | None) -> Callable[[str, str | None], bool]:
-    return lambda asked, seen: (asked, seen) == (uid, address)
+def only(uid: str, address: str | None) -> Callable[[ProxyRef, str | None], bool]:
+    return lambda asked, seen: (asked.uid, seen) == (uid, address)
 
 
 async def test_a_peer_must_connect_from_the_address_of_the_pod_that_it_claims_to_be(

@@ -92,3 +92,7 @@ class Wire:
 
     def publish(self, table: Table, *, urgent: bool = True, **more: Any) -> None:
         self.hub.publish(table, urgent=urgent, **more)
+
+
+def wire_hello(uid: str, boot: str = "boot") -> Hello:
+    return Hello(1, 1, uid, boot)

@@ -132,3 +132,15 @@ def test_drafts_that_a_crash_has_left_are_removed(tmp_path: Path) -> None:
 
     opened(path)
     assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
+
+
+async def test_a_file_that_was_removed_is_written_again_with_everything(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "state.json")
+    store.open()
+    await store.write(ASLEEP)
+    (tmp_path / "state.json").unlink()
+    await store.write(msgspec.structs.replace(ASLEEP, engine="p/e1"))
+
+    term, durable = FileStore(tmp_path / "state.json").open()
+    assert term == 2
+    assert {one.engine for one in durable} == {"p/e0", "p/e1"}

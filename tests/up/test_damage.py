@@ -89,3 +89,16 @@ async def _until_said(fleet: UpFleet, text: str) -> None:
     async with asyncio.timeout(30):
         while text not in fleet.output:  # noqa: ASYNC110 (said by another process)
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("name", ["api.sock", "control.sock"])
+async def test_a_socket_that_is_removed_is_made_anew(name: str) -> None:
+    async with sims(1) as engines, up({"a.yaml": manifest("a", engines)}) as fleet:
+        before = (await fleet.status())["operator"]
+        (fleet.state / name).unlink()
+        await fleet.until(
+            lambda now: now["operator"]["term"] > before["term"] and now["operator"]["published"]
+        )
+        assert (await fleet.edit("a", "pause"))[0] == 200
+        await fleet.settled("paused")
+        assert f"{name} was removed or replaced" in fleet.log()

@@ -260,7 +260,7 @@ class Follower:
             and leader is not link
             and leader.term == welcome.term
             and leader.server_boot != welcome.server_boot
-            and self._contact.fresh
+            and leader.proven_at + leader.grant > self._clock.now()
         ):
             _log.error("both %s and %s lead term %d", leader.address, link.address, leader.term)
             self._wait(link, "another operator leads the same term", REFUSED)
@@ -278,7 +278,16 @@ class Follower:
         _log.info("following the operator at %s, term %d", link.address, welcome.term)
         # What another leader watched is not watched by this one.
         self._reporter.watch(())
-        self._contact.prove(asked_at, grant=link.grant)
+        # Not good for anything yet: the table in force may be one that the operator has not waited
+        # for this proxy with (a fenced one was counted out). It is with the first table of the session.
+        link.has_table = False
+        self._heard(link, asked_at)
+
+    def _heard(self, link: OperatorLink, at: float) -> None:
+        """The leader has certainly heard what was sent at ``at``."""
+        link.proven_at = at
+        if link.has_table:
+            self._contact.prove(at, grant=link.grant)
 
     def _rejected(self, link: OperatorLink, reject: Reject) -> None:
         now = self._clock.now()
@@ -310,7 +319,7 @@ class Follower:
         self._leader_epoch = ping.epoch
         heard = link.heard_pong(ping.heard)
         if heard is not None:
-            self._contact.prove(heard, grant=link.grant)
+            self._heard(link, heard)
         now, tables = self._clock.now(), self._tables
         if link.send(Pong(ping.n, tables.epoch, tables.digest, max(0.0, self.loop_lag))):
             self.loop_lag = 0.0
@@ -340,6 +349,8 @@ class Follower:
                 return
         self.peers = snapshot.peers
         link.send(Ack(snapshot.session, epoch, snapshot.digest))
+        link.has_table = True
+        self._heard(link, link.proven_at)
         # A zero counts only by this table.
         self._reporter.refresh()
 

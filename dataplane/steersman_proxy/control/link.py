@@ -20,6 +20,10 @@ HIGH_WATER = 16
 HEARTBEAT = 2000
 """Milliseconds between ZeroMQ's own heartbeats, which notice a connection that is gone."""
 
+CONNECT = 3000
+"""Milliseconds for one attempt to connect. The system's own goes on for two minutes, with ever longer
+pauses, so that a link that is back after a minute would be found half a minute later."""
+
 RECONNECT = (100, 5000)
 """Milliseconds before the first and between later attempts to connect."""
 
@@ -119,6 +123,7 @@ def _dealer(context: zmq.asyncio.Context, security: ClientSecurity | None) -> zm
     socket.ipv6 = 1
     socket.heartbeat_ivl = HEARTBEAT
     socket.heartbeat_timeout = socket.heartbeat_ttl = 3 * HEARTBEAT
+    socket.connect_timeout = CONNECT
     socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT
     if security is not None:
         secret = security.secret_key.encode()

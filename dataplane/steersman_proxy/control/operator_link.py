@@ -42,6 +42,10 @@ class OperatorLink:
         self.api_url = ""
         self.heartbeat = 2.0
         self.grant = 10.0
+        self.proven_at = float("-inf")
+        """When the last message was sent that it has certainly heard."""
+        self.has_table = False
+        """Whether a table of this session is in force."""
         self._pongs: OrderedDict[int, float] = OrderedDict()
 
     def send(self, message: FromProxy) -> bool:

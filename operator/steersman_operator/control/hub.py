@@ -66,7 +66,7 @@ class Hub:
         grant: float,
         debounce: float,
         retry_after: float = 1.0,
-        check_peer: Callable[[str, str | None], bool] | None = None,
+        check_peer: Callable[[ProxyRef, str | None], bool] | None = None,
     ) -> None:
         self.on_schedule: Callable[[], None] | None = None
         """Called when :attr:`next_due` may be earlier than it was."""
@@ -241,9 +241,10 @@ class Hub:
             return RejectCode.NOT_LEADER, "this operator does not lead"
         if not hello.proto_min <= PROTOCOL <= hello.proto_max:
             return RejectCode.BAD_PROTO, f"this operator speaks protocol {PROTOCOL}"
-        if self._check_peer is not None and not self._check_peer(hello.uid, address):
-            where = address or "a local peer"
-            return RejectCode.UNAUTHORISED, f"{where} is not the address of {hello.uid[:100]}"
+        ref = ProxyRef(hello.uid, hello.boot)
+        if self._check_peer is not None and not self._check_peer(ref, address):
+            where = address or "this process"
+            return RejectCode.UNAUTHORISED, f"{where} is not the proxy {hello.uid[:100]}"
         if hello.max_term > self._term:
             # It would refuse our tables: whoever elects us has to give us a later term first.
             return RejectCode.NOT_LEADER, f"the proxy follows term {hello.max_term} already"

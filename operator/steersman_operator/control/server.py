@@ -27,6 +27,7 @@ from steersman_operator.control.listener import ControlListener
 from steersman_operator.control.outbox import Sent
 from steersman_operator.control.security import Gatekeeper, Security
 from steersman_operator.control.stats import ControlStats
+from steersman_operator.fleet.events import ProxyRef
 
 _log = logging.getLogger("steersman.control")
 
@@ -42,7 +43,7 @@ class ControlServer:
     """The operator's control socket. ``endpoints`` are ``ipc://`` and ``tcp://`` addresses.
 
     ``heartbeat``, ``grant`` and ``debounce`` are in seconds. ``check_peer`` is asked for each hello
-    whether the uid belongs to the IP address (``None`` on a local socket). TCP needs ``security``;
+    whether that process may say it from the IP address (``None`` on a local socket). TCP needs ``security``;
     ``insecure`` waives that, for tests and for networks that are closed otherwise.
     """
 
@@ -57,7 +58,7 @@ class ControlServer:
         debounce: float = 0.025,
         retry_after: float = 1.0,
         security: Security | None = None,
-        check_peer: Callable[[str, str | None], bool] | None = None,
+        check_peer: Callable[[ProxyRef, str | None], bool] | None = None,
         insecure: bool = False,
     ) -> None:
         remote = [endpoint for endpoint in endpoints if not endpoint.startswith("ipc://")]

@@ -216,6 +216,10 @@ class FileStore:
     # --- the file ---------------------------------------------------------------------------------
 
     def _check(self) -> None:
+        if not self._path.exists():
+            # Removed by somebody. What it had is here, and is written again with the next change.
+            _log.warning("%s was removed; it is written again", self._path)
+            return
         found = self._read().term
         if found != self._contents.term:
             raise StoreConflict(f"{self._path} was taken over by term {found}")

@@ -14,9 +14,11 @@ from steersman_operator.shell import atomic_file
 
 
 class ProxyProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One process. A uid is never used twice, so that it needs no boot."""
+    """One process. A uid is never used twice."""
 
     uid: str
+    boot: str = ""
+    """What it says hello with; known to it and to those who may read the account."""
     pid: int | None = None
     """``None`` while it is being started."""
     metrics_url: str = ""
@@ -31,7 +33,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refs(self) -> tuple[ProxyRef, ...]:
         """As the core takes them."""
-        return tuple(ProxyRef(uid=process.uid, boot="") for process in self.processes)
+        return tuple(ProxyRef(uid=process.uid, boot=process.boot) for process in self.processes)
 
 
 def read_account(path: Path) -> Account | None:

@@ -51,7 +51,11 @@ async def _run(operator: StandaloneOperator) -> int:
         loop.add_signal_handler(number, leave.set)
     await operator.start()
     try:
+        assert operator.failed is not None, "it was started"
+        operator.failed.add_done_callback(lambda _: leave.set())
         await leave.wait()
+        if operator.failed.done():
+            operator.failed.result()
     finally:
         await operator.close()
     return 0

@@ -25,6 +25,7 @@ from steersman_operator.standalone.layout import Layout
 from steersman_operator.standalone.locks import FileLock
 from steersman_operator.standalone.manifests import ManifestsFollower
 from steersman_operator.standalone.proxies import ProxyAccount
+from steersman_operator.standalone.sockets import watch_sockets
 from steersman_operator.standalone.status import StandaloneFleet
 
 _log = logging.getLogger("steersman.operator")
@@ -60,8 +61,10 @@ class StandaloneOperator:
         self._clock = clock
         self._timing = timing or Timing()
         self._undo = contextlib.AsyncExitStack()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Future[None]] = []
         self.metrics_url = ""
+        self.failed: asyncio.Future[None] | None = None
+        """Ends with the error for which the operator cannot go on; made by :meth:`start`."""
 
     async def start(self) -> None:
         """Take over the fleet.
@@ -154,6 +157,8 @@ class StandaloneOperator:
         undo.push_async_callback(api.close)
         undo.push_async_callback(self._end_tasks)
         self._follow(manifests.follow, account.follow)
+        self.failed = asyncio.ensure_future(watch_sockets((layout.control, layout.api)))
+        self._tasks.append(self.failed)
         _log.info("leading %s in term %d", layout.directory, term)
 
     def _follow(self, *tasks: Callable[[], Awaitable[None]]) -> None:

@@ -46,10 +46,12 @@ class ProxyAccount:
         if account.refs != before.refs or not before.starts:
             self._feed(ProxiesRequired(now=self._clock.now(), proxies=account.refs))
 
-    def may_join(self, uid: str, _: str | None) -> bool:
+    def may_join(self, ref: ProxyRef, _: str | None) -> bool:
         """Whether a hello is from a process of this fleet; it is then known to the core, too."""
         self.read()
-        return ProxyRef(uid=uid, boot="") in self._account.refs
+        return any(
+            known.uid == ref.uid and known.boot in ("", ref.boot) for known in self._account.refs
+        )
 
     async def follow(self) -> None:
         """Read it again and again, until cancelled."""

@@ -7,6 +7,7 @@ proxy gone before the system has confirmed its end.
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Coroutine
 
 import msgspec
@@ -30,6 +31,9 @@ FIRST_DELAY = 0.1
 LONGEST_DELAY = 5.0
 UID_VARIABLE = "POD_UID"
 """Where a proxy looks for the uid under which it says hello."""
+
+BOOT_VARIABLE = "STEERSMAN_BOOT"
+"""The same for the name of this one process."""
 
 DRAIN_GRACE = 40.0
 """Seconds that a proxy may take to end; its own configuration ends the drain before."""
@@ -146,7 +150,9 @@ class Supervisor:
         number = self._account.starts + 1
         uid = f"proxy-{slot}.{number}"
         metrics_port = self._settings.metrics_ports[slot]
-        process = ProxyProcess(uid=uid, metrics_url=self._settings.metrics_url(metrics_port))
+        boot = secrets.token_hex(8)
+        url = self._settings.metrics_url(metrics_port)
+        process = ProxyProcess(uid=uid, boot=boot, metrics_url=url)
         self._account = msgspec.structs.replace(
             self._account, starts=number, processes=(*self._account.processes, process)
         )
@@ -156,7 +162,7 @@ class Supervisor:
                 f"proxy-{slot}",
                 self._proxy_arguments(metrics_port),
                 log=self._layout.log(f"proxy-{slot}"),
-                environment=self._environment | {UID_VARIABLE: uid},
+                environment=self._environment | {UID_VARIABLE: uid, BOOT_VARIABLE: boot},
             )
             pid = await child.start()
         except OSError as error:

@@ -104,7 +104,7 @@ class Operator:
             heartbeat=HEARTBEAT,
             grant=TIMING.grant,
             security=fleet.keys.security,
-            check_peer=lambda uid, address: fleet.network.addresses.get(uid) == address,
+            check_peer=lambda ref, address: fleet.network.addresses.get(ref.uid) == address,
         )
         self.shell.publisher = self.server
 
