@@ -19,8 +19,8 @@ class ConditionType(StrEnum):
     """The names, as on a RolloutEngine."""
 
     READY = "Ready"
-    """The operator has published its table, every engine is in the state that is asked for and can be
-    reached, and those that are to serve are open."""
+    """The operator has published its table, no other pool has what this one asks for, every engine is
+    in the state that is asked for and can be reached, and those that are to serve take requests."""
     PROGRESSING = "Progressing"
     """Some engine is on its way; says what is waited for."""
     DEGRADED = "Degraded"
@@ -52,12 +52,14 @@ def conditions_of(
     published: bool,
     fleet_max: str | None,
     conflicts: Sequence[str] = (),
+    lost: Sequence[str] = (),
     errors: Sequence[str] = (),
 ) -> list[Condition]:
     """All conditions of a pool, always in the same order.
 
     ``published`` is whether the operator leads and has told the proxies of its fleet; ``conflicts``
-    and ``errors`` are the sentences about its manifest.
+    and ``errors`` are the sentences about its manifest, ``lost`` those conflicts in which another pool
+    has what it asks for.
     """
     moving = [one for one in engines if one.engine.op is not None]
     troubled = [one for one in engines if one.trouble and one.phase != EXTERNAL]
@@ -65,7 +67,7 @@ def conditions_of(
     unsynced = [one for one in engines if _unsynced(one, fleet_max)]
     leaving = [one for one in engines if one.engine.leaving]
     return [
-        _ready(engines, published=published),
+        _ready(engines, published=published, lost=lost),
         _about(ConditionType.PROGRESSING, moving, "Operation", _progress),
         _about(ConditionType.DEGRADED, troubled, "EnginesInTrouble", lambda one: one.trouble),
         _about(ConditionType.EXTERNALLY_CONTROLLED, external, "Drift", lambda one: one.trouble),
@@ -76,8 +78,11 @@ def conditions_of(
     ]
 
 
-def _ready(engines: Sequence[Standing], *, published: bool) -> Condition:
+def _ready(engines: Sequence[Standing], *, published: bool, lost: Sequence[str]) -> Condition:
     kind = ConditionType.READY.value
+    if lost:
+        # What is left of it may work, but it is not what the manifest asks for.
+        return Condition(type=kind, status="False", reason="Conflict", message=_several(lost))
     members = [one for one in engines if not one.engine.leaving]
     if not members:
         return Condition(type=kind, status="False", reason="NoEngines", message="it has no engines")
@@ -104,10 +109,14 @@ def _about(
 def _told(kind: ConditionType, sentences: Sequence[str], reason: str) -> Condition:
     if not sentences:
         return Condition(type=kind.value, status="False")
+    return Condition(type=kind.value, status="True", reason=reason, message=_several(sentences))
+
+
+def _several(sentences: Sequence[str]) -> str:
     message = "; ".join(sentences[:NAMED])
     if len(sentences) > NAMED:
         message += f"; and {len(sentences) - NAMED} more"
-    return Condition(type=kind.value, status="True", reason=reason, message=message)
+    return message
 
 
 def _listed(engines: Sequence[Standing], why: Callable[[Standing], str]) -> str:
@@ -122,7 +131,7 @@ def _listed(engines: Sequence[Standing], why: Callable[[Standing], str]) -> str:
 
 def _why_not_ready(one: Standing) -> str:
     if one.settled and one.engine.reachable:
-        return "is closed"
+        return one.withheld or "is closed"
     return one.trouble or _progress(one)
 
 

@@ -5,16 +5,16 @@ The status, the conditions and every command take their words from here, so that
 
 import msgspec
 
-from steersman.engine import Control
+from steersman.engine import Control, Trust
 from steersman_operator.fleet.aim import awaits_weights
-from steersman_operator.fleet.barrier import Barrier, barrier
+from steersman_operator.fleet.barrier import Barrier, barrier, in_flight
 from steersman_operator.fleet.endings import AWAITING_WEIGHTS as LOAD_WEIGHTS
 from steersman_operator.fleet.readiness import disturbs_nobody, idle_enough, needs_clear
 from steersman_operator.fleet.spec import PoolSpec
 from steersman_operator.fleet.state import EngineState, Operation, Phase, State, Timing
 
 PENDING = "Pending"
-"""Nothing is under way yet."""
+"""Nothing is under way yet, or the proxies have not been told of it."""
 UNKNOWN = "Unknown"
 """Nobody has looked at it since this operator leads."""
 UNREACHABLE = "Unreachable"
@@ -40,7 +40,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool
     """Whether it is in the state that is asked for, and nothing is under way."""
     in_place: bool
-    """Whether it is also reachable, and open if it is to serve."""
+    """Whether it is also reachable, and takes requests if it is to serve."""
+    open: bool
+    """Whether its gate is open, and the proxies were told so."""
+    withheld: str = ""
+    """Why it gets no requests although its gate is open."""
     trouble: str = ""
     """Why it cannot be brought to where it should be."""
     waiting: str = ""
@@ -57,12 +61,17 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return self.engine.facts.control if self.engine.reachable else None
 
     @property
+    def takes_requests(self) -> bool:
+        """Whether the proxies may send to it."""
+        return self.open and not self.withheld
+
+    @property
     def sentence(self) -> str:
         """The most important thing to say; empty if all is well."""
         if self.trouble:
             return self.trouble
-        if self.waiting:
-            return self.waiting
+        if self.waiting or self.withheld:
+            return self.waiting or self.withheld
         return "" if self.phase == SETTLED else self.phase.lower()
 
 
@@ -76,21 +85,29 @@ def standing(
 ) -> Standing:
     """Put one engine into words."""
     goal = pool.goal(engine.spec.id)
+    published = state.leading and state.published
     settled = (
-        engine.op is None
+        published
+        and engine.op is None
         and engine.known
         and engine.facts.control is goal
         and engine.settled is goal
     )
-    opened = goal is not Control.ACTIVE or engine.gate.open
-    waiting = "" if engine.op is None else _waiting(engine, engine.op, pool, state, timing, now)
+    opened = published and engine.gate.open
+    withheld = _withheld(engine, pool, state) if opened else ""
     phase = _phase(engine, pool, goal=goal, settled=settled)
+    waiting = "" if engine.op is None else _waiting(engine, engine.op, pool, state, timing, now)
+    if phase == PENDING and not published:
+        waiting = Barrier(unpublished=True).sentence(now=now, proxies={})
+    serves = goal is not Control.ACTIVE or (opened and not withheld)
     return Standing(
         engine=engine,
         goal=goal,
         phase=phase,
         settled=settled,
-        in_place=settled and opened and engine.reachable,
+        in_place=settled and serves and engine.reachable,
+        open=opened,
+        withheld=withheld,
         trouble=_trouble(engine, pool, phase=phase),
         waiting=waiting,
     )
@@ -112,6 +129,16 @@ def _phase(engine: EngineState, pool: PoolSpec, *, goal: Control, settled: bool)
     if _gave_up(engine, pool) or engine.facts.released is None:
         return GIVEN_UP
     return EXTERNAL if engine.external else PENDING
+
+
+def _withheld(engine: EngineState, pool: PoolSpec, state: State) -> str:
+    """What routing says of its weights, as far as it does not depend on the request."""
+    if engine.trust is Trust.UNCERTAIN:
+        return "takes no requests, as its weights are uncertain"
+    version = state.promoted.get(pool.name)
+    if version is None or engine.trust is Trust.VERIFIED or pool.settings.admit_unsynced:
+        return ""
+    return f"takes no requests until it shows version {version}"
 
 
 def _gave_up(engine: EngineState, pool: PoolSpec) -> bool:
@@ -149,12 +176,13 @@ def _waiting(
         case Phase.CLOSING | Phase.DRAINING:
             return _draining(engine, operation, pool, state, timing, now)
         case Phase.CLAIMING:
-            return "writing down what is about to be done"
+            text = "writing down what is about to be done"
         case Phase.EXECUTING:
             call = "the call" if operation.call is None else operation.call.value
-            return f"waiting for the engine to answer: {call}"
+            text = f"waiting for the engine to answer: {call}"
         case Phase.VERIFYING:
-            return "looking whether it has become " + operation.goal.value
+            text = "looking whether it has become " + operation.goal.value
+    return text + _going_on(engine, operation, pool, state)
 
 
 def _draining(
@@ -165,9 +193,11 @@ def _draining(
     timing: Timing,
     now: float,
 ) -> str:
-    later = "waiting before the next try" if now < operation.next_try else ""
+    next_ = (
+        "waiting before the next try" if now < operation.next_try else "about to call the engine"
+    )
     if disturbs_nobody(engine, operation):
-        return later
+        return next_
     stands = barrier(
         engine,
         proxies=state.proxies,
@@ -185,4 +215,19 @@ def _draining(
     if clear and not idle_enough(operation, timing=timing):
         idle = "all proxies have let go; waiting for the engine to say that it is idle"
         return f"{idle} ({engine.detail})" if engine.detail else idle
-    return later
+    return next_ + _going_on(engine, operation, pool, state)
+
+
+def _going_on(engine: EngineState, operation: Operation, pool: PoolSpec, state: State) -> str:
+    """How many requests are disturbed by an operation that does not wait for them."""
+    if needs_clear(operation, pool) or disturbs_nobody(engine, operation):
+        return ""
+    if engine.closed_at is None:
+        return ", going on with what is in flight"
+    counts = [
+        in_flight(proxy, engine.spec.id, engine.closed_at) for proxy in state.proxies.values()
+    ]
+    known = sum(count or 0 for count in counts)
+    if None in counts:
+        return f", going on with at least {known} in flight"
+    return f", going on with {known} in flight" if known else ""

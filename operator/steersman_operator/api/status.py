@@ -22,8 +22,10 @@ class ProxyFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a RolloutEngine is written, and what is wrong there."""
+    """A RolloutEngine as it is written, where, and what is wrong there."""
 
+    spec: Mapping[str, Any] = {}
+    """The spec in force, in the form in which it can be written; empty if it is not known."""
     file: str = ""
     line: int = 0
     created: float | None = None
@@ -32,6 +34,8 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Why its file cannot be used as it is now."""
     conflicts: Sequence[str] = ()
     """Sentences about what another resource claims as well."""
+    lost: Sequence[str] = ()
+    """Those about what the other one has, and this one does not get."""
 
 
 class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """Where the weights come from, such as ``Disk /models/7`` or ``External``."""
     digest: str | None = None
+    spec: Mapping[str, Any] = {}
+    """All of it, in the form in which it can be written."""
     file: str = ""
     line: int = 0
     created: float | None = None
@@ -57,6 +63,8 @@ class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the operator started."""
     endpoint: str = ""
     """Where clients reach the proxies."""
+    metrics_url: str | None = None
+    """Where the operator shows its own metrics."""
     proxies: Mapping[str, ProxyFacts] = {}
     """By uid."""
     pools: Mapping[str, PoolFacts] = {}
@@ -70,6 +78,8 @@ class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING_KNOWN = PoolFacts()
 NO_PROCESS = ProxyFacts()
+
+_RUNTIMES = frozenset({Runtime.SGLANG.value, Runtime.VLLM.value})
 
 
 def status_of(state: State, *, timing: Timing, now: float, facts: FleetFacts) -> dict[str, Any]:
@@ -85,6 +95,7 @@ def status_of(state: State, *, timing: Timing, now: float, facts: FleetFacts) ->
             "published": state.published,
             "epoch": str(state.epoch),
             "uptime": round(facts.uptime, 1),
+            "metrics_url": facts.metrics_url,
         },
         "endpoint": facts.endpoint,
         "proxies": [
@@ -127,17 +138,18 @@ def _pool(
 ) -> dict[str, Any]:
     fleet_max = state.promoted.get(pool.name)
     controls = Counter(one.control for one in engines)
-    opened = sum(one.engine.gate.open for one in engines)
+    opened = sum(one.takes_requests for one in engines)
     return {
         "name": pool.name,
         "models": list(pool.models),
         "default": pool.default,
         "state": _word(pool.state),
         "generation": pool.generation,
-        "runtime": _runtime(pool),
+        "runtime": _runtime_of_all(engines),
         "drift": pool.drift.value,
         "on_unreachable_proxy": pool.on_unreachable.value,
         "overrides": _overrides(pool, engines),
+        "spec": dict(facts.spec),
         "file": facts.file,
         "line": facts.line,
         "created": facts.created,
@@ -150,6 +162,7 @@ def _pool(
                 published=state.leading and state.published,
                 fleet_max=fleet_max,
                 conflicts=facts.conflicts,
+                lost=facts.lost,
                 errors=facts.errors,
             )
         ],
@@ -170,10 +183,17 @@ def _word(control: Control) -> str:
     return control.value.capitalize()
 
 
-def _runtime(pool: PoolSpec) -> str:
-    """What its engines run, if it is the same everywhere."""
-    found = {spec.runtime for spec in pool.engines}
-    return found.pop().value if len(found) == 1 else Runtime.UNKNOWN.value
+def _runtime(engine: EngineState) -> str:
+    """What it runs: what was found out, else what is declared."""
+    # Boots are named after the runtime that tells them; the core does not know more.
+    named, dash, _ = (engine.facts.boot_id or "").partition("-")
+    return named if dash and named in _RUNTIMES else engine.spec.runtime.value
+
+
+def _runtime_of_all(engines: Sequence[Standing]) -> str:
+    """What the engines run, if it is the same everywhere."""
+    found = {_runtime(one.engine) for one in engines}
+    return found.pop() if len(found) == 1 else Runtime.UNKNOWN.value
 
 
 def _overrides(pool: PoolSpec, engines: list[Standing]) -> list[dict[str, str]]:
@@ -198,16 +218,18 @@ def _engine(state: State, one: Standing) -> dict[str, Any]:
         "id": spec.id,
         "name": display_name(engine),
         "url": spec.url,
-        "runtime": spec.runtime.value,
+        "runtime": _runtime(engine),
         "role": spec.role.value,
         "control": "unknown" if control is None else control.value,
         "desired": one.goal.value,
-        "gate": "open" if engine.gate.open else "closed",
+        "gate": "open" if one.open else "closed",
+        "takes_requests": one.takes_requests,
         "version": engine.version,
         "trust": engine.trust.value,
         "phase": one.phase,
         "problem": one.trouble or one.waiting,
         "waiting": one.waiting,
+        "withheld": one.withheld,
         "becoming": None if operation is None else operation.goal.value,
         "in_flight": sum(known) if known else None,
         "reachable": engine.reachable,

@@ -35,7 +35,7 @@ def object_of(kind: Kind, item: Item) -> Object:
     elif kind is PROXY:
         spec, status = {}, {name: value for name, value in item.items() if name != "uid"}
     else:
-        spec, status = _weight_version(item), {}
+        spec, status = item["spec"], {}
     content = {"apiVersion": API_VERSION, "kind": kind.kind, "metadata": _metadata(kind, item)}
     return content | {name: value for name, value in (("spec", spec), ("status", status)) if value}
 
@@ -60,22 +60,9 @@ def place_of(item: Item) -> str:
 
 
 def _rollout_engine(pool: Item) -> tuple[Object, Object]:
-    spec = {
-        "model": pool["models"][0] if pool["models"] else "",
-        "default": pool["default"],
-        "runtime": pool["runtime"],
-        "state": pool["state"],
-        "overrides": pool["overrides"],
-        "drift": pool["drift"],
-        "onUnreachableProxy": pool["on_unreachable_proxy"],
-        "endpoints": {
-            "static": [{"name": one["name"], "url": one["url"]} for one in pool["engines"]]
-        },
-    }
-    if len(pool["models"]) > 1:
-        spec["models"] = pool["models"]
     status = {
         "observedGeneration": pool["generation"],
+        "runtime": pool["runtime"],
         "fleetMax": pool["fleet_max"],
         "counts": pool["counts"],
         "conditions": pool["conditions"],
@@ -85,7 +72,7 @@ def _rollout_engine(pool: Item) -> tuple[Object, Object]:
             for one in pool["engines"]
         ],
     }
-    return spec, status
+    return pool["spec"], status
 
 
 def _engine(engine: Item) -> tuple[Object, Object]:
@@ -100,8 +87,9 @@ def _engine(engine: Item) -> tuple[Object, Object]:
         "id": engine["id"],
         "state": engine["control"].capitalize(),
         "gate": engine["gate"],
+        "takesRequests": engine["takes_requests"],
         "phase": engine["phase"],
-        "problem": engine["problem"],
+        "problem": engine["problem"] or engine["withheld"],
         "version": engine["version"],
         "trust": engine["trust"],
         "inFlight": engine["in_flight"],
@@ -110,8 +98,3 @@ def _engine(engine: Item) -> tuple[Object, Object]:
         "bootID": engine["boot_id"],
     }
     return spec, status
-
-
-def _weight_version(version: Item) -> Object:
-    names = ("model", "version", "ordinal", "source", "digest")
-    return {name: version[name] for name in names if version.get(name) is not None}

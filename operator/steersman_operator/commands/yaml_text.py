@@ -42,7 +42,16 @@ def _member(title: str, value: Any) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    """A text stays bare where every reader takes it for a text; JSON's strings are YAML's, too."""
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _SPECIAL:
+    """A text stays bare where every reader takes it for a text, else it is quoted."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if _PLAIN.fullmatch(value) and value.lower() not in _SPECIAL:
         return value
-    return json.dumps(value)
+    return f'"{"".join(map(_quoted, value))}"'
+
+
+def _quoted(char: str) -> str:
+    # JSON's escapes are YAML's, too, but not the two that make one character beyond 16 bits.
+    if char.isprintable():
+        return json.dumps(char, ensure_ascii=False)[1:-1]
+    return json.dumps(char)[1:-1] if ord(char) < 0x10000 else f"\\U{ord(char):08x}"

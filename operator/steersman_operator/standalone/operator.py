@@ -150,6 +150,7 @@ class StandaloneOperator:
             manifests=manifests,
             account=account,
             endpoint=self._settings.endpoint,
+            metrics_url=pages.url,
             clock=clock,
         )
         api = LocalApi(fleet, path=layout.api)
