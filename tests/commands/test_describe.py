@@ -151,6 +151,7 @@ def test_the_whole_fleet(there: Running, describe: Any) -> None:
         """\
 Endpoint:  http://127.0.0.1:30000
 Operator:  pid 4710, up for 60s, term 1
+Metrics:   http://127.0.0.1:28000
 Table:     1.4
 Manifest errors:
   qwen.yaml:7: spec.drift: must be Observe or Enforce, found 'x'
@@ -178,17 +179,31 @@ def test_all_of_a_kind(there: Running, describe: Any) -> None:
     assert describe("wv").out == "There are no weightversions.\n"
 
 
+def test_what_takes_no_requests_is_told(there: Running, describe: Any) -> None:
+    why = "takes no requests until it shows version 7"
+    there.become(fleet(pool("qwen", engine("e0", version=None, trust="unsynced", withheld=why))))
+
+    assert f"  e0: active, but {why}\n" in describe("re", "qwen").out
+    assert f"Stands:         active, but {why}\n" in describe("engine", "e0").out
+
+
 def test_before_the_first_table(there: Running, describe: Any) -> None:
-    young = fleet(pool("qwen", engine("e0", phase="Unknown", version=None)))
+    first = "waiting for the first table"
+    pending = {"phase": "Pending", "gate": "closed", "problem": first, "waiting": first}
+    young = fleet(
+        pool("qwen", engine("e0", phase="Unknown", version=None), engine("e1", **pending))
+    )
     young["operator"]["published"] = False
     there.become(young)
 
     assert "no table published yet" in describe().out
-    assert "  e0: not seen yet\n" in describe("re", "qwen").out
+    page = describe("re", "qwen").out
+    assert "  e0: not seen yet\n" in page
+    assert "  e1: pending, waiting for the first table\n" in page
 
 
 def test_what_is_not_there(describe: Any) -> None:
     assert describe("re", "qwne") == Ran(
-        1, "", 'steersman x: rolloutengine "qwne" not found; did you mean qwen?\n'
+        1, "", 'Error: rolloutengine "qwne" not found; did you mean qwen?\n'
     )
     assert describe("pods").code == 2

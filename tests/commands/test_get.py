@@ -134,6 +134,16 @@ e1     qwen   Active   Paused    closed   Draining   7         verified   http:/
     )
 
 
+def test_what_takes_no_requests_is_not_open(there: Running, get: Any) -> None:
+    why = "takes no requests until it shows version 7"
+    unsynced = engine("e0", version=None, trust="unsynced", withheld=why)
+    there.become(fleet(pool("qwen", unsynced, engine("e1"))))
+
+    assert get("re", "--no-headers").out.split()[3:5] == ["1/2", "1"]
+    assert why in get("engines", "-o", "wide").out
+    assert not json.loads(get("engine", "e0", "-o", "json").out)["status"]["takesRequests"]
+
+
 def test_proxies_and_weight_versions(there: Running, get: Any) -> None:
     there.become(whole())
 

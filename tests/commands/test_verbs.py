@@ -180,7 +180,7 @@ def test_the_kind_may_be_named(there: Running, do: Any) -> None:
     "error",
     [
         Refused("qwen is asleep; wake it first"),
-        NoSuch("there is no RolloutEngine quen; did you mean qwen?"),
+        NoSuch("there is none, although there is one by now"),
     ],
 )
 def test_what_is_refused_ends_with_the_operators_words(
@@ -189,6 +189,72 @@ def test_what_is_refused_ends_with_the_operators_words(
     there.fleet.answer = error
 
     assert do(verbs.pause, "qwen") == Ran(1, "", f"steersman x: {error}\n")
+
+
+def test_what_is_not_there_is_told_as_everywhere(there: Running, do: Any) -> None:
+    there.fleet.answer = NoSuch("no")
+
+    assert do(verbs.pause, "quen") == Ran(
+        1, "", 'Error: rolloutengine "quen" not found; did you mean qwen?\n'
+    )
+    assert do(verbs.pause, "qwen", "--engine", "e9") == Ran(
+        1, "", 'Error: engine "e9" not found; there are qwen/e0, qwen/e1\n'
+    )
+
+
+def test_the_kind_may_be_a_word_of_its_own(there: Running, do: Any) -> None:
+    there.become(wanted(paused("e0")))
+
+    for words in (["re", "qwen"], ["rolloutengine", "qwen"], ["RE/qwen"]):
+        assert do(verbs.pause, *words).out.endswith("\nrolloutengine/qwen paused\n")
+        assert there.fleet.edits[-1].name == "qwen"
+    do(verbs.pause, "re", "--no-wait")
+    assert there.fleet.edits[-1].name == "re", "a name can be any word"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["engine", "qwen/e0"], "for one engine write `pause qwen --engine e0`"),
+        (["engine/qwen/e0"], "for one engine write `pause qwen --engine e0`"),
+        (["qwen/e0"], "for one engine write `pause qwen --engine e0`"),
+        (["qwen", "tiny"], "name one RolloutEngine, as in `pause qwen`"),
+        (["proxy", "x"], "name one RolloutEngine, as in `pause qwen`"),
+    ],
+)
+def test_what_else_is_named_is_told_how_to_write(
+    there: Running, do: Any, words: list[str], hint: str
+) -> None:
+    result = do(verbs.pause, *words)
+
+    assert result.code == 2
+    assert f"{' '.join(words)!r}: {hint}" in result.err
+    assert not there.fleet.edits
+
+
+def test_an_engine_given_by_its_address_is_told_of_by_its_name(there: Running, do: Any) -> None:
+    there.become(fleet(pool("qwen", paused("e0"), engine("e1"), generation=2)))
+
+    for address in ("127.0.0.1:31000", "http://127.0.0.1:31000", "qwen/127.0.0.1:31000"):
+        done = do(verbs.pause, "qwen", "--engine", address)
+        assert done.out.endswith("\nengine/qwen/e0 paused\n")
+
+
+def test_what_is_resumed_but_takes_nothing_says_so(there: Running, do: Any) -> None:
+    why = "takes no requests until it shows version 7"
+    unsynced = engine("e0", version=None, trust="unsynced", withheld=why)
+    there.become(fleet(pool("qwen", unsynced, engine("e1"), generation=2)))
+
+    assert do(verbs.resume, "qwen").out.endswith(
+        f"\nqwen/e0: active, but {why}\nrolloutengine/qwen resumed\n"
+    )
+    there.become(
+        fleet(pool("qwen", *(unsynced | {"name": f"e{i}"} for i in range(40)), generation=2))
+    )
+    assert do(verbs.resume, "qwen").out.endswith(
+        f"\nrolloutengine/qwen: qwen/e0 and 39 more: active, but {why}\n"
+        "rolloutengine/qwen resumed\n"
+    )
 
 
 def test_what_was_given_up_is_told_once_all_have_ended(

@@ -121,7 +121,7 @@ _COLUMNS: dict[str, tuple[list[tuple[str, Cell]], list[tuple[str, Cell]]]] = {
             ("RUNTIME", _member("runtime")),
             ("ROLE", _member("role")),
             ("IN-FLIGHT", _member("in_flight")),
-            ("PROBLEM", _member("problem")),
+            ("PROBLEM", lambda engine: engine["problem"] or engine["withheld"]),
         ],
     ),
     PROXY.name: (

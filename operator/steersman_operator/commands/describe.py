@@ -4,10 +4,10 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from steersman.cli import EXIT_OK
+from steersman.cli import EXIT_FAILED, EXIT_OK
 from steersman_operator.client.fleet import Status
 from steersman_operator.commands.columns import header_of, rows_of
-from steersman_operator.commands.fleet import add_directory, client_of, end_of_reader, say
+from steersman_operator.commands.fleet import add_directory, client_of, end_of_reader, say, warn
 from steersman_operator.commands.kinds import (
     ENGINE,
     KINDS,
@@ -16,13 +16,14 @@ from steersman_operator.commands.kinds import (
     WEIGHT_VERSION,
     Item,
     Kind,
+    NotFound,
     find,
     items_of,
     kind_of,
     name_of,
 )
 from steersman_operator.commands.objects import place_of
-from steersman_operator.commands.progress import line_about
+from steersman_operator.commands.progress import has_news, line_about
 from steersman_operator.commands.tables import age, lines_of
 
 Fact = tuple[str, object]
@@ -59,6 +60,9 @@ class DescribeCommand:
         try:
             for line in _pages(status, kind, names):
                 say(line)
+        except NotFound as error:
+            warn(f"Error: {error}")
+            return EXIT_FAILED
         except BrokenPipeError:
             return end_of_reader()
         return EXIT_OK
@@ -128,6 +132,7 @@ def _fleet(status: Status) -> Iterator[str]:
             "Operator",
             f"pid {operator['pid']}, up for {age(operator['uptime'])}, term {operator['term']}",
         ),
+        ("Metrics", operator["metrics_url"]),
         ("Table", f"{operator['epoch']}{published}"),
     )
     yield from _section("Manifest errors", list(status["errors"]))
@@ -173,11 +178,7 @@ def _rollout_engine(pool: Item) -> Iterator[str]:
     yield from _section("Conditions", _conditions(pool))
     engines = [engine | {"pool": pool["name"]} for engine in pool["engines"]]
     yield from _section("Engines", _table(ENGINE, engines) if engines else [])
-    standing = [
-        f"{engine['name']}: {line_about(engine)}"
-        for engine in engines
-        if engine["phase"] != "Settled"
-    ]
+    standing = [f"{engine['name']}: {line_about(engine)}" for engine in engines if has_news(engine)]
     yield from _section("On their way, or in trouble", standing)
 
 
@@ -200,7 +201,7 @@ def _engine(engine: Item) -> Iterator[str]:
         ("State", engine["control"].capitalize()),
         ("Gate", engine["gate"]),
         ("Phase", engine["phase"]),
-        ("Stands", "" if engine["phase"] == "Settled" else line_about(engine)),
+        ("Stands", line_about(engine) if has_news(engine) else ""),
         ("In flight", engine["in_flight"]),
         ("Version", engine["version"] or "none"),
         ("Trust", engine["trust"]),

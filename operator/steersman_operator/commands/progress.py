@@ -98,7 +98,7 @@ def line_about(engine: Item) -> str:
     trouble = problem if problem != waiting else ""
     match phase:
         case "Settled":
-            return str(engine["control"])
+            return ", but ".join(filter(None, (engine["control"], engine["withheld"])))
         case "Unreachable" | "External":
             return str(problem)
         case "Unknown":
@@ -111,6 +111,34 @@ def line_about(engine: Item) -> str:
     if engine["becoming"] not in (None, engine["desired"]):
         word = f"going back to {engine['becoming']}, {word}"
     return ", ".join(part for part in (word, trouble, waiting) if part)
+
+
+def has_news(engine: Item) -> bool:
+    """Whether there is more to say of an engine than its state."""
+    return bool(engine["phase"] != "Settled" or engine["withheld"])
+
+
+def named(status: Item, wish: Wish) -> Wish:
+    """The wish with the engine's own name, if it was given by its address."""
+    if wish.engine is None:
+        return wish
+    for pool in status["pools"]:
+        if pool["name"] == wish.pool:
+            for one in pool["engines"]:
+                if wish.engine != one["name"] and wish.engine in (one["id"], one["url"]):
+                    return msgspec.structs.replace(wish, engine=one["name"])
+    return wish
+
+
+def news(status: Item, wish: Wish) -> dict[str, str]:
+    """What is still to be said of engines that have got where they were to be, by engine."""
+    pool = next(one for one in status["pools"] if one["name"] == wish.pool)
+    engines = [one for one in concerned(pool, wish) if has_news(one)]
+    if len(engines) <= FEW:
+        return _lines(pool, engines, wish)
+    first = engines[0]
+    text = f"{name_in(pool, first)} and {len(engines) - 1} more: {line_about(first)}"
+    return {wish.what: text}
 
 
 def _superseded(sentence: str) -> Progress:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from steersman.cli import EXIT_FAILED, EXIT_OK
 from steersman_operator.client import FleetClient
+from steersman_operator.client.errors import OperatorRefused
 from steersman_operator.commands.fleet import (
     EXIT_INTERRUPTED,
     EXIT_TIMEOUT,
@@ -15,8 +16,25 @@ from steersman_operator.commands.fleet import (
     say,
     warn,
 )
-from steersman_operator.commands.kinds import ROLLOUT_ENGINE, WORDS, engine_in
-from steersman_operator.commands.progress import AWAKE, Progress, Verdict, Wish, progress_of
+from steersman_operator.commands.kinds import (
+    ENGINE,
+    ROLLOUT_ENGINE,
+    WORDS,
+    NotFound,
+    engine_in,
+    find,
+    pool_of,
+)
+from steersman_operator.commands.progress import (
+    Progress,
+    Verdict,
+    Wish,
+    named,
+    news,
+    progress_of,
+)
+
+NOT_FOUND = 404
 
 SECONDS = re.compile(r"silent for \d+ s")
 """What grows by itself in a sentence."""
@@ -39,6 +57,9 @@ class VerbCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("name", metavar="NAME", help="the RolloutEngine")
+        # `pause re qwen`, as `get` and `describe` take it.
+        parser.add_argument("more", nargs="*", help=argparse.SUPPRESS)
+        self._parser = parser
         parser.add_argument("--engine", metavar="E", help="only this engine of it")
         add_directory(parser)
         parser.add_argument(
@@ -55,9 +76,16 @@ class VerbCommand:
         """Ask, and wait; 1 if it is refused or given up, 3 if it takes too long."""
         client = client_of(args)
         out: Callable[[str], None] = (lambda _: None) if args.quiet else say
-        name = bare_name(args.name)
+        name = self._name(args)
         engine = engine_in(name, args.engine)
-        edited = client.edit(name, verb=self._verb, engine=engine)
+        try:
+            edited = client.edit(name, verb=self._verb, engine=engine)
+        except OperatorRefused as refused:
+            sentence = _missing(client, name, engine) if refused.status == NOT_FOUND else ""
+            if not sentence:
+                raise
+            warn(f"Error: {sentence}")
+            return EXIT_FAILED
         wish = Wish(pool=name, engine=engine, state=self._state, generation=edited.generation)
         out(edited.message or f"{wish.what} is to be {self._state} now")
         if args.no_wait:
@@ -67,6 +95,20 @@ class VerbCommand:
         except KeyboardInterrupt:
             warn(f"\nNo longer waiting. {_goes_on(wish)}")
             return EXIT_INTERRUPTED
+
+    def _name(self, args: argparse.Namespace) -> str:
+        """The RolloutEngine that is meant; leaves if something else is."""
+        words = [word for part in (args.name, *args.more) for word in part.split("/")]
+        kind = WORDS.get(words[0].lower())
+        if len(words) != 1 and not (kind is ROLLOUT_ENGINE and len(words) == 2):
+            if kind is ENGINE and len(words) == 3:
+                hint = f"for one engine write `{self._verb} {words[1]} --engine {words[2]}`"
+            elif kind is None and len(words) == 2 and not args.more:
+                hint = f"for one engine write `{self._verb} {words[0]} --engine {words[1]}`"
+            else:
+                hint = f"name one RolloutEngine, as in `{self._verb} qwen`"
+            self._parser.error(f"{' '.join((args.name, *args.more))!r}: {hint}")
+        return words[-1]
 
     def _follow(
         self,
@@ -79,14 +121,14 @@ class VerbCommand:
         told = Told(out)
         progress = Progress(Verdict.WAITING, {})
         for status in client.watch(timeout=timeout, on_lost=out):
+            wish = named(status, wish)
             progress = progress_of(status, wish)
             match progress.verdict:
                 case Verdict.WAITING:
                     told.tell(progress)
                 case Verdict.DONE:
-                    for engine, line in progress.lines.items():
-                        if line.startswith(AWAKE):
-                            out(f"{engine}: {line}")
+                    for engine, line in news(status, wish).items():
+                        out(f"{engine}: {line}")
                     none = "" if progress.lines else "; it has no engines"
                     out(f"{wish.what} {self._done}{none}")
                     return EXIT_OK
@@ -128,6 +170,18 @@ def bare_name(name: str) -> str:
     """A RolloutEngine's name; ``re/NAME`` is taken, too."""
     word, slash, rest = name.partition("/")
     return rest if slash and WORDS.get(word.lower()) is ROLLOUT_ENGINE else name
+
+
+def _missing(client: FleetClient, name: str, engine: str | None) -> str:
+    """What there is not, in the words of `get`; empty if it is there by now."""
+    status = client.status()
+    try:
+        pool = pool_of(status, name)
+        if engine is not None:
+            find(ENGINE, [one | {"pool": name} for one in pool["engines"]], engine)
+    except NotFound as error:
+        return str(error)
+    return ""
 
 
 def _target(wish: Wish) -> str:
