@@ -529,6 +529,15 @@ def test_conflicts_and_bad_manifests() -> None:
     assert condition(bench, ConditionType.READY, facts)[0], "what is in force is good"
 
 
+def test_a_pool_that_has_lost_something_is_not_ready() -> None:
+    lost = (
+        "other (b.yaml:3) and pool (m.yaml:1) both serve the model 'm'; other has it and keeps it"
+    )
+    mine = FleetFacts(pools={"pool": PoolFacts(conflicts=[lost], lost=[lost])})
+
+    assert condition(Bench(), ConditionType.READY, mine) == (False, "Conflict", lost)
+
+
 def test_a_message_names_few_engines_and_counts_the_others() -> None:
     bench = Bench("abcdefgh")
     bench.quiet.add("x")

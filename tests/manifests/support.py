@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from steersman_operator.manifests import ManifestDirectory
@@ -16,6 +17,7 @@ class MemoryLedger:
         self.generations: dict[str, int] = {}
         self.digests: dict[str, str] = {}
         self.first_seen: dict[str, float] = {}
+        self.held: dict[str, str] = {}
         self.fails = False
 
     def generation(self, resource: str, digest: str) -> int:
@@ -28,6 +30,12 @@ class MemoryLedger:
 
     def created(self, resource: str) -> float:
         return self.first_seen.setdefault(resource, float(len(self.first_seen)))
+
+    def holders(self) -> dict[str, str]:
+        return dict(self.held)
+
+    def hold(self, claims: Mapping[str, str]) -> None:
+        self.held = dict(claims)
 
 
 def write(path: Path, content: str | bytes) -> None:

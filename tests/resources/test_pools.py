@@ -107,9 +107,10 @@ def test_the_older_pool_keeps_an_engine() -> None:
     assert [(pool.name, ids(pool)) for pool in pools.pools] == [("b", ["h:1"]), ("a", ["h:2"])]
     assert pools.pools[1].overrides == {}
     sentence = (
-        "b (b.yaml:1) and a (a.yaml:1) are both to have the engine h:1; b, the older, keeps it"
+        "b (b.yaml:1) and a (a.yaml:1) are both to have the engine h:1; b has it and keeps it"
     )
     assert pools.conflicts == {"a": (sentence,), "b": (sentence,)}
+    assert pools.lost == {"a": (sentence,)}
     assert pools.sentences == [sentence], "said once"
 
 
@@ -132,10 +133,72 @@ def test_one_model_and_one_default_belong_to_the_older() -> None:
         pools.conflicts["a"]
         == pools.conflicts["b"]
         == (
-            "b (b.yaml:1) and a (a.yaml:1) both serve the model 'm'; b, the older, keeps it",
-            "b (b.yaml:1) and a (a.yaml:1) both want to be the default pool; b, the older, keeps it",
+            "b (b.yaml:1) and a (a.yaml:1) both serve the model 'm'; b has it and keeps it",
+            "b (b.yaml:1) and a (a.yaml:1) both want to be the default pool; b has it and keeps it",
         )
     )
+
+
+def test_who_has_something_keeps_it_from_an_older_one() -> None:
+    """An edit of a manifest must not take a model or an engine from a pool that works."""
+    holder = aged(with_engines("qwen", "http://h:1", spec="default: true"), 5.0)
+    llama = aged(with_engines("llama", "http://h:2"), 1.0)
+    before = to_pools([holder, llama], [])
+    assert before.conflicts == {}
+    edited = aged(
+        with_engines("llama", "http://h:1", "http://h:2", spec="default: true", model="qwen"), 1.0
+    )
+
+    pools = to_pools([holder, edited], [], before.holders)
+
+    assert {pool.name: (pool.models, pool.default, ids(pool)) for pool in pools.pools} == {
+        "qwen": (("qwen",), True, ["h:1"]),
+        "llama": ((), False, ["h:2"]),
+    }
+    assert list(pools.lost) == ["llama"]
+    assert len(pools.lost["llama"]) == 3
+    # As soon as it does not ask for it any more, the other one has it, and keeps it.
+    gone = to_pools([edited], [], pools.holders)
+    assert (gone.pools[0].models, gone.conflicts) == (("qwen",), {})
+    back = to_pools([holder, edited], [], gone.holders)
+    assert {pool.name: pool.models for pool in back.pools} == {"qwen": (), "llama": ("qwen",)}
+
+
+def test_the_same_holders_come_of_the_same_again() -> None:
+    """Otherwise each look would be written, and each sentence would change."""
+    both = [aged(with_engines(name, "http://h:1", model="m"), 1.0) for name in "ba"]
+    first = to_pools(both, [])
+    assert to_pools(both, [], first.holders) == first
+
+
+def test_a_fleet_without_resources_forgets_nothing() -> None:
+    holders = to_pools([with_engines("a", "http://h:1")], []).holders
+    assert to_pools([], [], holders).holders == holders
+
+
+def test_engines_beyond_a_table_are_those_that_nobody_has_yet() -> None:
+    small = aged(with_engines("b", "http://x:1"), 2.0)
+    holders = to_pools([small], []).holders
+    full = aged(with_engines("a", *(f"http://h:{port}" for port in range(1, 4097))), 1.0)
+    pools = to_pools([full, small], [], holders)
+    assert [(pool.name, len(pool.engines)) for pool in pools.pools] == [("a", 4095), ("b", 1)]
+    assert list(pools.lost) == ["a"]
+
+
+def test_localhost_is_one_engine_by_name_and_by_number() -> None:
+    static = (
+        "endpoints: {static: [{url: 'http://localhost:1'}, {url: 'http://localhost'},\n"
+        "  {url: 'http://localhost.lan:1'}]}\noverrides: [{engine: 'localhost:1', state: Paused}]"
+    )
+    one = aged(engine(engine_text(static, name="a"), file="a.yaml"), 1.0)
+    two = aged(with_engines("b", "http://127.0.0.1:1"), 2.0)
+    pools = to_pools([one, two], [])
+    first, plain, other = pools.pools[0].engines
+    assert (first.id, first.name, first.url) == ("127.0.0.1:1", "localhost:1", "http://localhost:1")
+    assert (plain.id, other.id) == ("127.0.0.1", "localhost.lan:1")
+    assert pools.pools[0].overrides == {"127.0.0.1:1": Control.PAUSED}
+    assert ids(pools.pools[1]) == []
+    assert list(pools.lost) == ["b"]
 
 
 def test_a_fleet_has_no_more_engines_than_a_table() -> None:

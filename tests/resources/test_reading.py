@@ -118,6 +118,15 @@ status:
             ),
         ),
         (
+            engine_text(
+                "endpoints:\n  static:\n  - url: http://127.0.0.1:1\n  - url: http://localhost:1"
+            ),
+            (
+                "f.yaml:10: spec.endpoints.static[1].url: the address '127.0.0.1:1' is taken already "
+                "(line 9); keep one of them"
+            ),
+        ),
+        (
             engine_text("endpoints:\n  static:\n  - url: http://h:1\n  - url: http://H:1/"),
             (
                 "f.yaml:10: spec.endpoints.static[1].url: the address 'h:1' is taken already (line 9); "

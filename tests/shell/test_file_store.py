@@ -89,6 +89,26 @@ def test_a_resource_was_created_when_it_was_first_asked_for(tmp_path: Path) -> N
     assert (again.created("RolloutEngine/a"), again.created("RolloutEngine/b")) == (10.5, 20.0)
 
 
+def test_who_has_what_survives_and_is_written_only_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    store = opened(path)
+    store.hold({"model m": "a", "default": "a"})
+    written = path.stat().st_ino
+    store.hold({"default": "a", "model m": "a"})
+    assert path.stat().st_ino == written
+    store.hold({"model m": "b"})
+    store.advance(5)
+
+    assert store.holders() == opened(path).holders() == {"model m": "b"}
+
+
+def test_a_file_of_before_has_no_holders(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(b'{"version": 1, "term": 3, "created": {"RolloutEngine/a": 5.0}}')
+
+    assert opened(path).holders() == {}
+
+
 def test_a_later_term_is_later_than_ours_and_than_what_was_seen(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     store = opened(path)

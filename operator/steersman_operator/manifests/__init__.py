@@ -1,7 +1,7 @@
 """A directory of YAML and JSON files instead of a cluster: read when it changes, edited in place."""
 
 from steersman_operator.manifests.directory import Edited, ManifestDirectory
-from steersman_operator.manifests.manifests import Ledger, Manifests
+from steersman_operator.manifests.manifests import FleetLedger, Ledger, Manifests
 from steersman_operator.manifests.verbs import Verb
 
-__all__ = ["Edited", "Ledger", "ManifestDirectory", "Manifests", "Verb"]
+__all__ = ["Edited", "FleetLedger", "Ledger", "ManifestDirectory", "Manifests", "Verb"]

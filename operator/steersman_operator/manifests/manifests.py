@@ -20,6 +20,18 @@ class Ledger(Protocol):
         ...
 
 
+class FleetLedger(Ledger, Protocol):
+    """Also remembers who has what only one resource can have, such as a model or an engine."""
+
+    def holders(self) -> Mapping[str, str]:
+        """Names of resources by claim, as they were kept last."""
+        ...
+
+    def hold(self, claims: Mapping[str, str]) -> None:
+        """Keep all of them, instead of those of before; blocks until that is on disk."""
+        ...
+
+
 class Manifests(msgspec.Struct, frozen=True, kw_only=True):
     """The resources in force, and what is wrong with the files."""
 

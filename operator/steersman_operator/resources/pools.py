@@ -1,7 +1,7 @@
 """From resources to the pools that the core works on, and what keeps two of them apart.
 
-Two pools may claim one engine, one model, or both want to be the default. The older one keeps it:
-whoever comes later must not be able to take engines away from a fleet that works.
+Two pools may claim one engine, one model, or both want to be the default; see ``claims`` for who gets
+it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +12,7 @@ from steersman.documents.routing import pool_settings
 from steersman.settings import PoolSettings
 from steersman_operator.engines.client import EngineKeys
 from steersman_operator.fleet.spec import EngineSpec, PoolSpec
+from steersman_operator.resources.claims import DEFAULT, Claims, engine_claim, model_claim
 from steersman_operator.resources.contradictions import MAX_ENGINES
 from steersman_operator.resources.resource import RolloutEngine, WeightVersion
 from steersman_operator.resources.rollout_engine import StaticEngine
@@ -23,7 +24,11 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolSpec, ...] = ()
     """The older first."""
     conflicts: dict[str, tuple[str, ...]] = {}
-    """Sentences by the name of a pool: what it has lost to another, or another to it."""
+    """Sentences by the name of a pool: what it does not get as another has it, or another as it has."""
+    lost: dict[str, tuple[str, ...]] = {}
+    """Those of the sentences that are about what the pool itself does not get."""
+    holders: dict[str, str] = {}
+    """Who has what only one pool can have: names by claim, to be handed in the next time."""
     warnings: dict[str, tuple[str, ...]] = {}
     """Other sentences that are wrong without harm, by ``KIND/NAME`` of the resource."""
     keys: dict[str, EngineKeys] = {}
@@ -36,12 +41,16 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
         return [*dict.fromkeys(sentence for sentences in found for sentence in sentences)]
 
 
-def to_pools(engines: Iterable[RolloutEngine], versions: Iterable[WeightVersion]) -> Pools:
-    """The pools of all resources."""
+def to_pools(
+    engines: Iterable[RolloutEngine],
+    versions: Iterable[WeightVersion],
+    holders: Mapping[str, str] | None = None,
+) -> Pools:
+    """The pools of all resources; ``holders`` are those of the time before."""
     says = _Sentences()
     by_age = sorted(engines, key=_age)
     known = _Versions(sorted(versions, key=_age), says)
-    claims = _Claims(says)
+    claims = _Decided(Claims(by_age, holders or {}), says)
     pools: list[PoolSpec] = []
     keys: dict[str, EngineKeys] = {}
     for resource in by_age:
@@ -53,6 +62,8 @@ def to_pools(engines: Iterable[RolloutEngine], versions: Iterable[WeightVersion]
     return Pools(
         pools=tuple(pools),
         conflicts={name: tuple(found) for name, found in says.conflicts.items()},
+        lost={name: tuple(found) for name, found in says.lost.items()},
+        holders=claims.names,
         warnings={name: tuple(found) for name, found in says.warnings.items()},
         keys=keys,
     )
@@ -63,7 +74,7 @@ def _age(resource: RolloutEngine | WeightVersion) -> tuple[float, str]:
     return (float("inf") if created is None else created, resource.name)
 
 
-def _pool(resource: RolloutEngine, *, claims: "_Claims", ordinals: Mapping[str, int]) -> PoolSpec:
+def _pool(resource: RolloutEngine, *, claims: "_Decided", ordinals: Mapping[str, int]) -> PoolSpec:
     spec = resource.spec
     mine = [engine for engine in spec.endpoints.static if claims.engine(engine, resource)]
     ids = {engine.shown: engine.id for engine in mine}
@@ -75,7 +86,7 @@ def _pool(resource: RolloutEngine, *, claims: "_Claims", ordinals: Mapping[str, 
         engines=tuple(
             EngineSpec(
                 id=engine.id,
-                name=engine.name or "",
+                name="" if engine.shown == engine.id else engine.shown,
                 url=engine.url,
                 runtime=spec.runtime if engine.runtime is None else engine.runtime,
                 role=engine.role,
@@ -107,62 +118,61 @@ class _Sentences:
 
     def __init__(self) -> None:
         self.conflicts: dict[str, list[str]] = {}
+        self.lost: dict[str, list[str]] = {}
         self.warnings: dict[str, list[str]] = {}
 
-    def conflict(self, pools: Sequence[str], sentence: str) -> None:
-        for name in pools:
-            self.conflicts.setdefault(name, []).append(sentence)
+    def loses(self, loser: RolloutEngine, sentence: str, *, to: RolloutEngine | None) -> None:
+        for resource in (loser,) if to is None else (to, loser):
+            self.conflicts.setdefault(resource.name, []).append(sentence)
+        self.lost.setdefault(loser.name, []).append(sentence)
 
     def warn(self, resource: RolloutEngine | WeightVersion, sentence: str) -> None:
         self.warnings.setdefault(f"{resource.kind}/{resource.name}", []).append(sentence)
 
 
-class _Claims:
-    """Who holds what only one pool can hold. Asked in the order of age."""
+class _Decided:
+    """Who has what, and what is said of those who do not get it."""
 
-    def __init__(self, says: _Sentences) -> None:
+    def __init__(self, claims: Claims, says: _Sentences) -> None:
+        self._claims = claims
         self._says = says
-        self._engines: dict[str, RolloutEngine] = {}
-        self._models: dict[str, RolloutEngine] = {}
-        self._default: RolloutEngine | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        return self._claims.names
 
     def engine(self, engine: StaticEngine, resource: RolloutEngine) -> bool:
         """Whether the engine is the resource's."""
-        holder = self._engines.setdefault(engine.id, resource)
-        if holder is not resource:
-            self._lost(holder, resource, f"the engine {engine.id}", "are both to have")
-            return False
-        if len(self._engines) > MAX_ENGINES:
-            del self._engines[engine.id]
-            self._says.conflict(
-                [resource.name],
+        claim = engine_claim(engine.id)
+        if self._claims.holder(claim) is None:
+            self._says.loses(
+                resource,
                 f"{_named(resource)}: the engine {engine.id} is beyond the {MAX_ENGINES} "
                 "that a fleet can have, and is left out",
+                to=None,
             )
             return False
-        return True
+        return self._has(resource, claim, f"are both to have the engine {engine.id}")
 
     def model(self, resource: RolloutEngine) -> bool:
         """Whether the model is the resource's."""
-        holder = self._models.setdefault(resource.spec.model, resource)
-        if holder is not resource:
-            self._lost(holder, resource, f"the model {resource.spec.model!a}", "both serve")
-        return holder is resource
+        model = resource.spec.model
+        return self._has(resource, model_claim(model), f"both serve the model {model!a}")
 
     def default(self, resource: RolloutEngine) -> bool:
         """Whether the resource, which wants to be the default, is it."""
-        if self._default is None:
-            self._default = resource
-        elif self._default is not resource:
-            self._lost(self._default, resource, "the default pool", "both want to be")
-        return self._default is resource
+        return self._has(resource, DEFAULT, "both want to be the default pool")
 
-    def _lost(self, holder: RolloutEngine, loser: RolloutEngine, thing: str, verb: str) -> None:
-        self._says.conflict(
-            [holder.name, loser.name],
-            f"{_named(holder)} and {_named(loser)} {verb} {thing}; {holder.name}, the older, "
-            "keeps it",
+    def _has(self, resource: RolloutEngine, claim: str, both: str) -> bool:
+        holder = self._claims.holder(claim)
+        if holder is None or holder is resource:
+            return holder is resource
+        self._says.loses(
+            resource,
+            f"{_named(holder)} and {_named(resource)} {both}; {holder.name} has it and keeps it",
+            to=holder,
         )
+        return False
 
 
 class _Versions:

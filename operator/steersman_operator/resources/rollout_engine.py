@@ -48,7 +48,8 @@ class StaticEngine(Model):
     port of the URL. What is recorded of an engine goes by host and port, so a name may be changed
     at any time."""
     url: EngineUrl
-    """Base URL, without a path. An engine belongs to one pool."""
+    """Base URL, without a path. An engine belongs to one pool: of two that name it, the one that has
+    it keeps it as long as it names it. `localhost` is the same engine as `127.0.0.1`."""
     role: RoleName = Role.PLAIN
     """The part of a request that it computes."""
     zone: Text | None = None
@@ -59,12 +60,15 @@ class StaticEngine(Model):
     @property
     def id(self) -> str:
         """The identity of the engine: its address, as names are changed."""
-        return authority(self.url)
+        address = authority(self.url)
+        port = address.removeprefix("localhost")
+        # Two identities of one engine would be two gates, and each of two pools would call it.
+        return f"127.0.0.1{port}" if port != address and port[:1] in ("", ":") else address
 
     @property
     def shown(self) -> str:
-        """What it is called."""
-        return self.name or self.id
+        """What it is called: without a name, its address as it is written."""
+        return self.name or authority(self.url)
 
 
 class Endpoints(Model):
@@ -135,9 +139,10 @@ class RolloutEngineSpec(Model):
     """What the engines are, and what is wanted of them."""
 
     model: Text
-    """The name under which clients ask for the model. A model belongs to one pool."""
+    """The name under which clients ask for the model. A model belongs to one pool: of two that name
+    it, the one that has it keeps it as long as it names it."""
     default: bool = False
-    """Whether requests without a model go here; at most one pool."""
+    """Whether requests without a model go here; at most one pool, which keeps it in the same way."""
     runtime: RuntimeName = Runtime.UNKNOWN
     """The engines' software; `unknown` asks each engine."""
     endpoints: Endpoints = Endpoints()

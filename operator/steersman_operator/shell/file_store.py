@@ -12,7 +12,7 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class _Contents(msgspec.Struct, kw_only=True):
     generations: dict[str, int] = {}
     digests: dict[str, str] = {}
     created: dict[str, float] = {}
+    holders: dict[str, str] = {}
     records: dict[str, Durable] = {}
 
 
@@ -119,6 +120,7 @@ class FileStore:
         with self._memory:
             begun.generations = contents.generations
             begun.digests, begun.created = contents.digests, contents.created
+            begun.holders = contents.holders
             self._contents = begun
         return term, tuple(begun.records.values())
 
@@ -212,6 +214,23 @@ class FileStore:
             self._unwritten = True
         self._flush()
         return now
+
+    def holders(self) -> dict[str, str]:
+        """Who has what only one resource can have; see :meth:`hold`."""
+        with self._memory:
+            return dict(self._contents.holders)
+
+    def hold(self, claims: Mapping[str, str]) -> None:
+        """Keep who has what: names of resources by claim, all of them.
+
+        Blocks until that is on disk; as :meth:`generation` if it cannot be written now.
+        """
+        with self._memory:
+            if self._contents.holders == claims:
+                return
+            self._contents.holders = dict(claims)
+            self._unwritten = True
+        self._flush()
 
     # --- the file ---------------------------------------------------------------------------------
 

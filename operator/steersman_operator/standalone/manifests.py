@@ -7,7 +7,7 @@ from collections.abc import Callable
 from steersman.clock import Clock
 from steersman_operator.engines.client import EngineKeys
 from steersman_operator.fleet.events import SpecChanged
-from steersman_operator.manifests import Edited, Ledger, ManifestDirectory, Manifests, Verb
+from steersman_operator.manifests import Edited, FleetLedger, ManifestDirectory, Manifests, Verb
 from steersman_operator.resources import Pools, to_pools
 from steersman_operator.standalone.layout import Layout
 
@@ -16,11 +16,14 @@ _log = logging.getLogger("steersman.manifests")
 POLL = 0.2
 """Seconds between two looks at the directory."""
 
+AT_ONCE = 0.02
+"""The same, if somebody waits for the second one: a file that stays so long is written."""
+
 
 class ManifestsFollower:
     """Reads the directory in a thread, one at a time, and tells of changes."""
 
-    def __init__(self, layout: Layout, *, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, layout: Layout, *, ledger: FleetLedger, clock: Clock) -> None:
         self.on_pools: Callable[[SpecChanged], None] = lambda _: None
         self.on_change: Callable[[], None] = lambda: None
         """Called after what is read has changed, also if only a problem has."""
@@ -29,7 +32,9 @@ class ManifestsFollower:
         self._directory = ManifestDirectory(
             layout.directory, ledger=ledger, good=layout.good_manifests
         )
+        self._ledger = ledger
         self._lock = asyncio.Lock()
+        self._taken: Manifests | None = None
         self._told: Pools | None = None
         self._logged: frozenset[str] = frozenset()
 
@@ -45,8 +50,14 @@ class ManifestsFollower:
     async def read(self) -> None:
         """Look at the directory now."""
         async with self._lock:
-            if await asyncio.to_thread(self._directory.poll) or self._told is None:
-                self._take()
+            await self._look()
+
+    async def read_at_once(self) -> None:
+        """Read what has been written by now; when this returns, the core has been told of it."""
+        async with self._lock:
+            await self._look()
+            await asyncio.sleep(AT_ONCE)
+            await self._look()
 
     async def follow(self) -> None:
         """Look again and again, until cancelled."""
@@ -61,12 +72,22 @@ class ManifestsFollower:
         """
         async with self._lock:
             edited = await asyncio.to_thread(self._directory.edit, name, verb=verb, engine=engine)
-            self._take()
+            await self._take()
         return edited
 
-    def _take(self) -> None:
+    async def _look(self) -> None:
+        await asyncio.to_thread(self._directory.poll)
+        if self.manifests is not self._taken:
+            await self._take()
+
+    async def _take(self) -> None:
         manifests = self.manifests
-        self.pools = to_pools(manifests.engines, manifests.versions)
+        holders = self._ledger.holders()
+        pools = to_pools(manifests.engines, manifests.versions, holders)
+        if pools.holders != holders:
+            # On disk before anybody acts on it, so that the next operator decides the same.
+            await asyncio.to_thread(self._ledger.hold, pools.holders)
+        self.pools, self._taken = pools, manifests
         problems = frozenset(manifests.problems)
         for problem in sorted(problems - self._logged):
             _log.warning("%s", problem)
