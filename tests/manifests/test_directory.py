@@ -126,6 +126,56 @@ def test_a_bad_file_keeps_its_last_good_version(
     assert [found.generation for found in directory.manifests.engines] == [1, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("", "is empty"),
+        (" \r\n\n  \n", "is empty"),
+        ("\ufeff\n", "is empty"),
+        ("# kind: RolloutEngine\n", "has no resources"),
+        ("---\n# later\n---\n", "has no resources"),
+    ],
+)
+def test_a_file_that_is_emptied_keeps_its_last_good_version(
+    tmp_path: Path, content: str, found: str
+) -> None:
+    manifests, good = tmp_path / "fleet", tmp_path / "good"
+    manifests.mkdir()
+    ledger = MemoryLedger()
+    directory = ManifestDirectory(manifests, ledger=ledger, good=good)
+    write(manifests / "a.yaml", engine_text("state: Paused", name="a"))
+    settle(directory)
+    write(manifests / "a.yaml", content)
+    settle(directory)
+
+    again = ManifestDirectory(manifests, ledger=ledger, good=good)
+    settle(again)
+    for one in (directory, again):
+        assert states(one) == {"a": "Paused"}
+        assert problems(one) == (
+            (
+                f"a.yaml: {found}; its last good version stays in force; remove the file to remove "
+                "its resources"
+            ),
+        )
+    write(manifests / "a.yaml", engine_text(name="a"))
+    settle(directory)
+    assert (states(directory), problems(directory)) == ({"a": "Active"}, ())
+    write(manifests / "a.yaml", content)
+    settle(directory)
+    (manifests / "a.yaml").unlink()
+    settle(directory)
+    assert (states(directory), problems(directory)) == ({}, ())
+
+
+def test_a_new_file_may_be_empty(tmp_path: Path, directory: ManifestDirectory) -> None:
+    write(tmp_path / "a.yaml", "# later\n")
+    settle(directory)
+    write(tmp_path / "a.yaml", "")
+    settle(directory)
+    assert (states(directory), problems(directory)) == ({}, ())
+
+
 def test_a_file_that_is_bad_from_the_start_has_nothing(
     tmp_path: Path, directory: ManifestDirectory
 ) -> None:

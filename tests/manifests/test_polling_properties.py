@@ -87,7 +87,8 @@ class Polling(RuleBasedStateMachine):
             if self.polled and self.seen.get(name, 0) != version:
                 continue
             self.read[name] = version
-            if content is None:
+            emptied = name in self.disk and not content and self.force.get(name)
+            if content is None or emptied:
                 self.bad.add(name)
             else:
                 self.bad.discard(name)

@@ -13,6 +13,9 @@ from steersman_operator.resources import ReadFile, Resource, read_resources
 BREATH = 0.0002
 """Seconds that reading pauses for now and then, so that the event loop gets the interpreter."""
 
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+"""White space, and the mark that some editors begin a file with."""
+
 Look = tuple[Signature, ...]
 """Signatures of the file and of the key files that it names."""
 
@@ -105,9 +108,12 @@ class ManifestFile:
         if self._parsed == (self._digest, look[1:]):
             return False
         found = self.parse(content)
+        if found.problems or not found.resources:
+            self._restore(first=first)
         if found.problems:
             self.problems = found.problems
-            self._restore(first=first)
+        elif self.resources and not found.resources:
+            self.problems = (self._emptied(content),)
         else:
             self._in_force(content, found)
         self._parsed = (self._digest, look[1:])
@@ -116,6 +122,14 @@ class ManifestFile:
             self._key_files = found.key_files
             self._seen, self._read_at, self._parsed = self._look(), None, None
         return before != (self.resources, self.problems)
+
+    def _emptied(self, content: bytes) -> str:
+        """A save that failed, a full disk and ``> FILE`` leave nothing; who means it removes it."""
+        found = "has no resources" if content.strip(_BLANK) else "is empty"
+        return (
+            f"{self.name}: {found}; its last good version stays in force; remove the file to remove "
+            "its resources"
+        )
 
     def _in_force(self, content: bytes, found: ReadFile) -> None:
         self.resources, self.problems = found.resources, ()
