@@ -42,6 +42,8 @@ class FakeFleet:
         self.edits: list[Edit] = []
         self.answer: Done | Exception = Done(2)
         self.on_edit: Callable[[Edit], None] = lambda _: None
+        self.reads = 0
+        self.on_read: Callable[[], None] = lambda: None
         self.news = asyncio.Event()
         self.hurt: Exception | None = None
 
@@ -58,6 +60,11 @@ class FakeFleet:
             raise self.answer
         self.on_edit(edit)
         return self.answer
+
+    async def read(self) -> None:
+        await asyncio.sleep(0)
+        self.reads += 1
+        self.on_read()
 
     async def changed(self) -> None:
         await self.news.wait()

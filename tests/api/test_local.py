@@ -97,6 +97,23 @@ async def test_an_edit_that_is_refused(
         assert await error_of(answer) == (status, code, str(error))
 
 
+async def test_a_read_is_answered_once_the_status_has_it(
+    http: aiohttp.ClientSession, there: FakeFleet
+) -> None:
+    def read() -> None:
+        there.now = numbered(2)
+
+    there.on_read = read
+
+    async with http.post("/v1/read") as answer:
+        assert (answer.status, await answer.json()) == (200, {})
+    async with http.get("/v1/status") as answer:
+        assert generation(await answer.json()) == 2
+    async with http.get("/v1/read") as answer:
+        assert (await error_of(answer))[0] == 405
+    assert there.reads == 1
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -224,6 +224,15 @@ def test_what_is_not_understood(tmp_path: Path, body: bytes) -> None:
 # --- there ----------------------------------------------------------------------------------------
 
 
+def test_manifests_are_read_on_request_and_by_no_watch_without(there: Running) -> None:
+    client = FleetClient(there.layout.directory)
+    client.read()
+    next(client.watch())
+    assert there.fleet.reads == 1
+    next(client.watch(read=True))
+    assert there.fleet.reads == 2
+
+
 def test_a_refusal_keeps_its_status_and_words(there: Running) -> None:
     there.fleet.answer = NoSuch("there is no RolloutEngine quen")
 

@@ -51,6 +51,47 @@ def test_a_condition_comes(there: Running, screen: Screen, directory: str) -> No
     assert screen.read().out == "rolloutengine/qwen condition met: Ready=True\n"
 
 
+def test_what_was_saved_just_now_is_waited_for(there: Running, wait: Any) -> None:
+    """The fleet is as it should have been before the edit."""
+
+    def read() -> None:
+        there.fleet.now = fleet(pool("qwen", draining("e0"), state="Paused", generation=2))
+
+    there.fleet.on_read = read
+
+    assert wait("qwen", "--for", "condition=Ready").code == 3
+    assert there.fleet.reads == 1
+
+
+def test_what_is_wrong_with_the_manifest_is_told_at_once_and_at_the_end(
+    there: Running, wait: Any
+) -> None:
+    wrong = "qwen.yaml:7: spec.stat: unknown key `stat`"
+    there.become(fleet(pool("qwen", engine("e0"), manifest_errors=[wrong]), errors=[wrong, "x"]))
+
+    assert wait("qwen", "--for", "state=Active") == Ran(
+        0, "rolloutengine/qwen is Active\n", f"Warning: {wrong}\n"
+    )
+    assert wait("qwen", "--for", "state=Paused") == Ran(
+        3,
+        "",
+        f"Warning: {wrong}\n"
+        "Error: timed out after 0.2 s waiting for state Paused of rolloutengine/qwen\n"
+        f"  it is to be Active\n  {wrong}\n",
+    )
+
+
+def test_of_a_pool_that_is_not_there_a_bad_file_may_be_the_reason(
+    there: Running, wait: Any
+) -> None:
+    there.become(fleet(errors=["qwen.yaml:1: has no `kind`"]))
+
+    result = wait("qwen", "--for", "state=Active")
+
+    assert result.code == 1
+    assert result.err.startswith("Warning: qwen.yaml:1: has no `kind`\n")
+
+
 def test_it_takes_too_long(there: Running, wait: Any) -> None:
     there.become(
         fleet(

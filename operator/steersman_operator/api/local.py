@@ -6,9 +6,9 @@ Whoever may open the socket may do everything; its directory belongs to the user
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -17,6 +17,8 @@ from steersman.errors import BodyTooLarge, MethodNotAllowed, RequestError, Unkno
 from steersman_operator.api.watching import Lines
 
 _log = logging.getLogger("steersman.api")
+
+T = TypeVar("T")
 
 MAX_BODY = 64 * 1024
 """Bytes of an edit."""
@@ -73,6 +75,10 @@ class FleetApi(Protocol):
         """
         ...
 
+    async def read(self) -> None:
+        """Read what has been written into the manifests by now; the status has it afterwards."""
+        ...
+
     async def changed(self) -> None:
         """Wait for the next change of the fleet after the call."""
         ...
@@ -85,11 +91,12 @@ class LocalApi:
         self._fleet = fleet
         self._path = path
         self._lines = Lines(fleet.status, fleet.changed)
-        self._edits: set[asyncio.Task[EditDone]] = set()
+        self._work: set[asyncio.Task[Any]] = set()
         app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
         app.router.add_get("/v1/status", self._status)
         app.router.add_get("/v1/watch", self._watch, allow_head=False)
         app.router.add_post("/v1/edit", self._edit)
+        app.router.add_post("/v1/read", self._read)
         # A watcher that leaves is found out at once, not at the next line.
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=CLOSE_GRACE, handler_cancellation=True
@@ -116,8 +123,8 @@ class LocalApi:
         """Stop. An edit that has begun is carried out."""
         await self._lines.close()
         await self._runner.cleanup()
-        if self._edits:
-            await asyncio.wait(self._edits)
+        if self._work:
+            await asyncio.wait(self._work)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 
@@ -143,17 +150,24 @@ class LocalApi:
             edit = msgspec.json.decode(body, type=Edit)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _failure(422, "invalid_edit", f"the body is not an edit: {error}")
-        # Whoever asked may leave; a file is not left half edited for that.
-        work = asyncio.ensure_future(self._fleet.edit(edit))
-        self._edits.add(work)
-        work.add_done_callback(self._edit_ended)
-        done = await asyncio.shield(work)
+        done = await self._carried_out(self._fleet.edit(edit))
         return _json(
             {"generation": done.generation, "changed": done.changed, "message": done.message}
         )
 
-    def _edit_ended(self, work: asyncio.Task[EditDone]) -> None:
-        self._edits.discard(work)
+    async def _read(self, _: web.Request) -> web.Response:
+        await self._carried_out(self._fleet.read())
+        return _json({})
+
+    async def _carried_out(self, asked: Coroutine[Any, Any, T]) -> T:
+        """Whoever asked may leave; a file is not left half edited, or half taken in, for that."""
+        work = asyncio.ensure_future(asked)
+        self._work.add(work)
+        work.add_done_callback(self._ended)
+        return await asyncio.shield(work)
+
+    def _ended(self, work: asyncio.Task[Any]) -> None:
+        self._work.discard(work)
         if not work.cancelled():
             work.exception()  # whoever had asked may not be there to take it
 

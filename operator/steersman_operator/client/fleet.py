@@ -93,10 +93,20 @@ class FleetClient:
         answer = self._retried(lambda: self._exchange("POST", "/v1/edit", wish))
         return Edited(answer["generation"], answer["changed"], answer["message"])
 
+    def read(self) -> None:
+        """Have what has been written into the manifests by now read; the status has it afterwards."""
+        self._retried(lambda: self._exchange("POST", "/v1/read"))
+
     def watch(
-        self, *, timeout: float | None = None, on_lost: Callable[[str], None] | None = None
+        self,
+        *,
+        timeout: float | None = None,
+        on_lost: Callable[[str], None] | None = None,
+        read: bool = False,
     ) -> Generator[Status, None, None]:
         """The state now, and again whenever it has changed; ends after ``timeout`` seconds.
+
+        With ``read`` the first state has what has been written into the manifests by now.
 
         If the operator is restarted the watch goes on with the next one, and ``on_lost`` is told
         once each time.
@@ -105,7 +115,7 @@ class FleetClient:
         lost_since: float | None = None
         while end is None or not end.passed(self._clock):
             try:
-                for status in self._lines(end):
+                for status in self._lines(end, read=read):
                     lost_since = None
                     yield status
                 return
@@ -131,7 +141,7 @@ class FleetClient:
             connection.close()
         return self._content(answer, content)
 
-    def _lines(self, end: Deadline | None) -> Iterator[Status]:
+    def _lines(self, end: Deadline | None, *, read: bool) -> Iterator[Status]:
         """One connection's lines; ends with the time, raises :class:`Lost` with the connection."""
 
         def wait(longest: float) -> float:
@@ -140,6 +150,11 @@ class FleetClient:
 
         connection = UnixConnection(self._layout.api, timeout=wait(self._patience))
         try:
+            if read:
+                # An operator that comes back reads everything, but it may be the one of before.
+                answer = ask(connection, "POST", "/v1/read")
+                self._content(answer, guarded(answer.read))
+                connection.set_timeout(wait(self._patience))
             answer = ask(connection, "GET", "/v1/watch")
             if answer.status != 200:
                 self._content(answer, guarded(answer.read))

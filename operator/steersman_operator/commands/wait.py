@@ -121,8 +121,14 @@ def _wait(client: FleetClient, args: argparse.Namespace) -> int:
         nonlocal lost
         lost = text
 
-    for status in client.watch(timeout=args.timeout or None, on_lost=gone):
+    errors: list[str] = []
+    # What has just been saved is what is waited for.
+    for status in client.watch(timeout=args.timeout or None, on_lost=gone, read=True):
         lost = ""
+        before, errors = errors, _manifest_errors(status, name)
+        for error in errors:
+            if error not in before:
+                warn(f"Warning: {error}")
         met = _look(status, wanted, pool=name, engine=engine)
         if met.met:
             say(f"{what} {_words(wanted)}")
@@ -135,7 +141,17 @@ def _wait(client: FleetClient, args: argparse.Namespace) -> int:
     )
     if lost or met.why:
         warn(f"  {lost or met.why}")
+    for error in errors:
+        warn(f"  {error}")
     return EXIT_TIMEOUT
+
+
+def _manifest_errors(status: Item, pool: str) -> list[str]:
+    """What keeps the newest version of the pool's file out; of all files if there is no such pool."""
+    for found in status["pools"]:
+        if found["name"] == pool:
+            return list(found["manifest_errors"])
+    return list(status["errors"])
 
 
 def _what(pool: str, engine: str | None) -> str:
