@@ -180,7 +180,7 @@ def _waiting(
         case Phase.EXECUTING:
             call = "the call" if operation.call is None else operation.call.value
             text = f"waiting for the engine to answer: {call}"
-        case Phase.VERIFYING:
+        case _:
             text = "looking whether it has become " + operation.goal.value
     return text + _going_on(engine, operation, pool, state)
 

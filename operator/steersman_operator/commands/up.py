@@ -15,7 +15,7 @@ from steersman.cli import EXIT_OK
 from steersman.clock import MonotonicClock
 from steersman.errors import SteersmanError
 from steersman_operator.commands.up_live import LiveView
-from steersman_operator.commands.up_plain import PlainView, View
+from steersman_operator.commands.up_plain import PlainView, View, metrics_of
 from steersman_operator.standalone.layout import Layout
 from steersman_operator.standalone.locks import FileLock, FleetRunning
 from steersman_operator.standalone.ports import SharedPort, check_free, free_ports
@@ -168,6 +168,7 @@ async def _run(layout: Layout, settings: UpSettings, *, view: View) -> int:
     with view, _told(log, view):
         await supervisor.begin()
         supervisor.start()
+        view.say(metrics_of(settings))
         watching = asyncio.create_task(watch_fleet(layout, settings, show=view.show))
         try:
             leaving = asyncio.create_task(leave.wait())

@@ -7,18 +7,15 @@ from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from steersman_operator.commands.kinds import wrong_of
 from steersman_operator.commands.up_plain import PlainView, is_serving
+from steersman_operator.commands.up_table import engines_of
 from steersman_operator.standalone.settings import UpSettings
 
 EVENTS = 8
 """Lines of what happened that are shown."""
-
-_CONTROL = {"active": "green", "paused": "yellow", "asleep": "blue", "unknown": "red"}
-_GATE = {"open": "green", "closed": "yellow"}
 
 
 class LiveView:
@@ -59,7 +56,8 @@ class LiveView:
     def _draw(self) -> None:
         parts: list[Any] = []
         if self._status is not None:
-            parts += [_headline(self._status, self._settings), Text(), _engines(self._status)]
+            parts += [_headline(self._status, self._settings), Text()]
+            parts += engines_of(self._status, width=self._live.console.width)
             parts += [Text(sentence, style="red") for sentence in wrong_of(self._status)[:5]]
             parts.append(Text())
         parts += [
@@ -91,36 +89,3 @@ def _headline(status: dict[str, Any], settings: UpSettings) -> Text:
     text.append(f"   table {status['operator']['epoch']}")
     text.append(f"   acknowledged by {acked} of {len(status['proxies'])} proxies")
     return text
-
-
-def _engines(status: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in (
-        "POOL",
-        "ENGINE",
-        "WANTED",
-        "STATE",
-        "GATE",
-        "PHASE",
-        "VERSION",
-        "WHAT IS WAITED FOR",
-    ):
-        table.add_column(title, no_wrap=title != "WHAT IS WAITED FOR")
-    for pool in status["pools"]:
-        for number, engine in enumerate(pool["engines"]):
-            version = Text(engine["version"] or "-")
-            if engine["version"] is not None and engine["version"] == pool["fleet_max"]:
-                version.stylize("green")
-            table.add_row(
-                Text(pool["name"] if number == 0 else "", style="bold"),
-                engine["name"],
-                engine["desired"],
-                Text(engine["control"], style=_CONTROL.get(engine["control"], "")),
-                Text(engine["gate"], style=_GATE[engine["gate"]]),
-                engine["phase"],
-                version,
-                Text(engine["problem"]),
-            )
-    if not status["pools"]:
-        table.add_row(Text("no RolloutEngine yet", style="yellow"))
-    return table

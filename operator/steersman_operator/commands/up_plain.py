@@ -67,6 +67,8 @@ class PlainView:
         self._wrong = set(wrong)
         for pool in status["pools"]:
             for engine in pool["engines"]:
+                if engine["phase"] == "Unknown":
+                    continue  # nobody has looked yet, and somebody will at once
                 self._change(self._engines, f"{pool['name']}/{engine['name']}", sentence_of(engine))
             self._change(self._pools, pool["name"], summary_of(pool))
         for name in [*self._pools]:
@@ -99,10 +101,22 @@ def sentence_of(engine: dict[str, Any]) -> str:
         text += f", {engine['phase']}"
     if engine["desired"] != engine["control"]:
         text += f", to become {engine['desired']}"
-    # What is waited for changes too often for lines; trouble does not.
-    if engine["problem"] not in ("", engine["waiting"]):
-        text += f": {engine['problem']}"
-    return text
+    # What is waited for changes too often for lines; trouble does not, nor does the first table.
+    if engine["phase"] == "Pending" or engine["problem"] != engine["waiting"]:
+        text += f": {engine['problem']}" if engine["problem"] else ""
+    return f"{text}, {engine['withheld']}" if engine["withheld"] else text
+
+
+def metrics_of(settings: UpSettings) -> str:
+    """Where all metrics are, in one line."""
+    first, *rest = settings.metrics_ports
+    proxies = settings.metrics_url(first)
+    if rest and settings.metrics_ports == tuple(range(first, first + len(rest) + 1)):
+        proxies += f" to {rest[-1]}"
+    else:
+        proxies = ", ".join([proxies, *map(str, rest)])
+    operator = settings.metrics_url(settings.operator_metrics_port)
+    return f"metrics: operator {operator}, {'proxies' if rest else 'proxy'} {proxies}"
 
 
 def summary_of(pool: dict[str, Any]) -> str:

@@ -98,7 +98,7 @@ class VerbCommand:
 
     def _name(self, args: argparse.Namespace) -> str:
         """The RolloutEngine that is meant; leaves if something else is."""
-        words = [word for part in (args.name, *args.more) for word in part.split("/")]
+        words: list[str] = [word for part in (args.name, *args.more) for word in part.split("/")]
         kind = WORDS.get(words[0].lower())
         if len(words) != 1 and not (kind is ROLLOUT_ENGINE and len(words) == 2):
             if kind is ENGINE and len(words) == 3:

@@ -14,7 +14,7 @@ from steersman_operator.api.status import (
     status_of,
 )
 from steersman_operator.manifests import Manifests, Verb
-from steersman_operator.resources import RolloutEngine, WeightVersion
+from steersman_operator.resources import Resource, RolloutEngine, WeightVersion
 from steersman_operator.resources.written import written
 from steersman_operator.shell.fleet import FleetShell
 from steersman_operator.standalone.manifests import ManifestsFollower
@@ -102,7 +102,7 @@ class StandaloneFleet:
     def _written(self, manifests: Manifests) -> dict[tuple[str, str], dict[str, Any]]:
         """The specs by kind and name; made anew only when the manifests have changed."""
         if manifests is not self._manifests_of_specs:
-            resources = (*manifests.engines, *manifests.versions)
+            resources: tuple[Resource, ...] = (*manifests.engines, *manifests.versions)
             self._specs = {(one.kind, one.name): written(one.spec) for one in resources}
             self._manifests_of_specs = manifests
         return self._specs
