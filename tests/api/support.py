@@ -261,7 +261,7 @@ def proxy(uid: str = "proxy-0.1", **more: Any) -> Status:
 
 
 def weight_version(name: str = "qwen-7", **more: Any) -> Status:
-    content = {
+    content: Status = {
         "name": name,
         "model": "Qwen/Qwen3-8B",
         "version": "7",

@@ -37,7 +37,9 @@ def test_before_any_operator_was_heard() -> None:
 def test_contact_that_is_made_and_lost() -> None:
     stage = Stage()
     metrics = metrics_of(stage)
-    joined(stage, term=4)
+    operator = joined(stage, term=4)
+    assert value(metrics, "steersman_control_fresh") == 0, "it has no table yet"
+    operator.sends(table(row("e1"), term=4))
     assert value(metrics, "steersman_control_fresh") == 1
     assert value(metrics, "steersman_control_term") == 4
     assert operators(metrics) == {"joined": 1}
@@ -79,6 +81,7 @@ def test_a_connection_that_comes_back() -> None:
     stage = Stage()
     metrics = metrics_of(stage)
     operator = joined(stage)
+    operator.sends(table(row("e1")))
     operator.disconnect()
     assert operators(metrics) == {"down": 1}
     assert value(metrics, "steersman_control_fresh") == 1, "the grant is not over"

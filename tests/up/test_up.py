@@ -147,7 +147,13 @@ async def test_what_up_did_survives_up() -> None:
             files = {"a.yaml": manifest("a", engines)}
             async with up(files, proxies=2, directory=directory) as fleet:
                 assert (await fleet.edit("a", "sleep", "e0"))[0] == 200
-                await fleet.until(lambda now: engine_of(now, "e0")["control"] == "asleep")
+                # Not before that is written down: the outcome of a sleep that is not is unknown.
+                await fleet.until(
+                    lambda now: (
+                        engine_of(now, "e0")["control"] == "asleep"
+                        and engine_of(now, "e0")["phase"] == "Settled"
+                    )
+                )
                 pids = [await fleet.operator_pid(), *await fleet.proxy_pids()]
                 fleet.process.kill()
                 await fleet.process.wait()

@@ -16,7 +16,7 @@ Item = dict[str, Any]
 class NotFound(SteersmanError):
     """There is no such thing in the fleet."""
 
-    code = "resource_not_found"
+    code = "not_found"
     remedy = "`steersman get all` lists what there is."
 
 
