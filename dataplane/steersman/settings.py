@@ -44,6 +44,19 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Between two parts of an answer's body."""
     client_stall: float = 120.0
     """How long a client may take nothing while the proxy has something for it."""
+    stale: float = 7200.0
+    """From the choice of an engine to the end of the answer, whatever still moves; above all others,
+    so that it ends only what none of them did."""
+
+
+class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When an engine whose requests fail in a row is left alone, and for how long."""
+
+    enabled: bool = True
+    failures: int = 5
+    """So many failures in a row take an engine out."""
+    cooldown: float = 30.0
+    """For so long; then one request is sent as a probe."""
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,3 +76,4 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     fence: bool = False
     """Whether a proxy that is out of contact with its operator starts nothing in the pool. The
     operator may then count it out; it says so in the table, never a proxy's own file."""
+    breaker: BreakerSettings = BreakerSettings()

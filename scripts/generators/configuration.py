@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from steersman.documents.model import Model, element_of, is_mapping, section_of, without_none
-from steersman.documents.routing import ExchangeTimeouts, Hold, Routing
+from steersman.documents.routing import Breaker, ExchangeTimeouts, Hold, Routing
 from steersman.documents.values import Kind
 from steersman.settings import PoolSettings
 from steersman_proxy.config.overrides import FLAGS, SWITCHES
@@ -193,6 +193,7 @@ _INHERITED: Mapping[type[Model], Any] = {
     Routing: PoolSettings(),
     Hold: PoolSettings().hold,
     ExchangeTimeouts: PoolSettings().timeouts,
+    Breaker: PoolSettings().breaker,
 }
 """Sections whose missing keys are inherited, and where the last of them is inherited from."""
 

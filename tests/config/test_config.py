@@ -8,7 +8,7 @@ from steersman.documents import parse_document
 from steersman.engine import EngineRow
 from steersman.errors import DocumentError
 from steersman.policy import LatestOnly, MaxStaleness
-from steersman.settings import HoldSettings, PoolSettings, RoutingPolicy, Timeouts
+from steersman.settings import BreakerSettings, HoldSettings, PoolSettings, RoutingPolicy, Timeouts
 from steersman.table import Epoch, PoolRow, Table
 from steersman_proxy.config import LoadedConfig, load_config, pools_without_row
 from steersman_proxy.config.load import read_config
@@ -93,6 +93,21 @@ def test_a_pool_inherits_what_it_does_not_set() -> None:
     assert settings.pools["b"] == settings.defaults
     assert settings.pool("b") is settings.pools["b"]
     assert settings.pool("not in the file") is settings.defaults
+
+
+def test_the_breaker_is_set_and_switched_off_by_pool() -> None:
+    settings = read(
+        """
+        routing: {breaker: {failures: 3}}
+        pools:
+          a: {routing: {breaker: {enabled: false}}}
+          b: {routing: {breaker: {cooldown: 1m}}}
+        """
+    ).settings
+
+    assert settings.defaults.breaker == BreakerSettings(failures=3)
+    assert settings.pools["a"].breaker == BreakerSettings(enabled=False, failures=3)
+    assert settings.pools["b"].breaker == BreakerSettings(failures=3, cooldown=60)
 
 
 def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
@@ -190,6 +205,20 @@ pools:
             (
                 "proxy.yaml:3: pools.a.routing.timeouts.connect: is 5 s, longer than "
                 "timeouts.answerHead (1 s)"
+            ),
+        ),
+        (
+            "routing: {timeouts: {answerHead: 4h}}",
+            (
+                "proxy.yaml:1: routing.timeouts.stale: is 7200 s, not above timeouts.answerHead "
+                "(14400 s); it is meant to end what the other timeouts do not"
+            ),
+        ),
+        (
+            "pools:\n  a:\n    routing: {timeouts: {stale: 1800}}",
+            (
+                "proxy.yaml:3: pools.a.routing.timeouts.stale: is 1800 s, not above "
+                "timeouts.answerHead (1800 s); it is meant to end what the other timeouts do not"
             ),
         ),
         (

@@ -1,8 +1,11 @@
 """The messages whose frames are committed: every kind, with every field set.
 
 ``golden_frames.json`` has what each release wrote, by the name below. A later release adds its own
-frames there and must go on reading the old ones; it never changes them.
+frames there and must go on reading the old ones; it never changes them. What a release did not know
+yet reads as its default, see :func:`as_of`.
 """
+
+import msgspec
 
 from steersman.control import (
     Ack,
@@ -25,7 +28,13 @@ from steersman.control import (
 )
 from steersman.engine import EngineRow, Gate, Role, Runtime, Trust
 from steersman.policy import MaxStaleness
-from steersman.settings import HoldSettings, PoolSettings, RoutingPolicy, Timeouts
+from steersman.settings import (
+    BreakerSettings,
+    HoldSettings,
+    PoolSettings,
+    RoutingPolicy,
+    Timeouts,
+)
 from steersman.table import Epoch, PoolRow, Table
 
 TABLE = Table(
@@ -42,12 +51,17 @@ TABLE = Table(
                 version_policy=MaxStaleness(2),
                 hold=HoldSettings(timeout=30.0, max_requests=10, max_bytes=1000, slice=4),
                 timeouts=Timeouts(
-                    connect=1.0, answer_head=60.0, stream_idle=20.0, client_stall=10.0
+                    connect=1.0,
+                    answer_head=60.0,
+                    stream_idle=20.0,
+                    client_stall=10.0,
+                    stale=90.0,
                 ),
                 max_in_flight_per_engine=8,
                 admit_unsynced=True,
                 sticky_pause=True,
                 fence=True,
+                breaker=BreakerSettings(enabled=False, failures=3, cooldown=7.0),
             ),
         ),
         PoolRow(name="bare"),
@@ -93,3 +107,20 @@ FROM_OPERATOR: dict[str, FromOperator] = {
     "ping": Ping(5, Epoch(3, 41), "00ff00ff00ff00ff", 4),
     "retire": Retire("another operator leads"),
 }
+
+
+def as_of(release: str, message: FromProxy | FromOperator) -> FromProxy | FromOperator:
+    """The message as far as a release could say it."""
+    if release != "0.1" or not isinstance(message, Snapshot):
+        return message
+    pool, *others = message.table.pools
+    assert pool.settings is not None
+    settings = msgspec.structs.replace(
+        pool.settings,
+        timeouts=msgspec.structs.replace(pool.settings.timeouts, stale=Timeouts().stale),
+        breaker=BreakerSettings(),
+    )
+    pools = (msgspec.structs.replace(pool, settings=settings), *others)
+    return msgspec.structs.replace(
+        message, table=msgspec.structs.replace(message.table, pools=pools)
+    )

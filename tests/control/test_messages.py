@@ -31,7 +31,7 @@ from steersman.control import (
 )
 from steersman.engine import EngineRow
 from steersman.table import Epoch, PoolRow, Table
-from tests.control.golden import FROM_OPERATOR, FROM_PROXY, TABLE
+from tests.control.golden import FROM_OPERATOR, FROM_PROXY, TABLE, as_of
 from tests.control.support import row, table
 
 FRAMES: dict[str, dict[str, str]] = json.loads(
@@ -45,9 +45,9 @@ def test_the_frames_of_every_release_are_understood(release: str, name: str) -> 
     frame = bytes.fromhex(FRAMES[release][name])
 
     if name in FROM_PROXY:
-        assert decode_from_proxy(frame) == FROM_PROXY[name]
+        assert decode_from_proxy(frame) == as_of(release, FROM_PROXY[name])
     else:
-        assert decode_from_operator(frame) == FROM_OPERATOR[name]
+        assert decode_from_operator(frame) == as_of(release, FROM_OPERATOR[name])
 
 
 def test_this_release_writes_the_frames_of_the_newest_one() -> None:

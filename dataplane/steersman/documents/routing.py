@@ -18,7 +18,13 @@ from steersman.documents.values import (
     Whole,
     choice,
 )
-from steersman.settings import HoldSettings, PoolSettings, RoutingPolicy, Timeouts
+from steersman.settings import (
+    BreakerSettings,
+    HoldSettings,
+    PoolSettings,
+    RoutingPolicy,
+    Timeouts,
+)
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -53,6 +59,22 @@ class ExchangeTimeouts(Model):
     """Between two parts of an answer's body."""
     client_stall: PositiveDuration | None = None
     """How long a client may take nothing while there is something for it."""
+    stale: PositiveDuration | None = None
+    """From the choice of an engine to the end of the answer, whatever still moves. Above all the
+    others: what they do not end, a slow trickle for example, ends here."""
+
+
+class Breaker(Model):
+    """Leaving an engine alone whose requests fail in a row: refused or broken connections, broken
+    answers, timeouts, and answers of 500 and above other than 503.
+    """
+
+    enabled: bool | None = None
+    """Whether engines are taken out."""
+    failures: Positive | None = None
+    """So many failures in a row take an engine out."""
+    cooldown: PositiveDuration | None = None
+    """For so long; then a single request tries it, and decides."""
 
 
 class Routing(Model):
@@ -74,14 +96,17 @@ class Routing(Model):
     """Waiting for an engine."""
     timeouts: ExchangeTimeouts = ExchangeTimeouts()
     """Limits of one exchange."""
+    breaker: Breaker = Breaker()
+    """Leaving an engine alone that fails."""
 
 
 def pool_settings(routing: Routing, *, base: PoolSettings) -> PoolSettings:
     """``base`` with everything that ``routing`` sets."""
-    changed: PoolSettings = _laid_over(base, routing, without=("hold", "timeouts"))
+    changed: PoolSettings = _laid_over(base, routing, without=("hold", "timeouts", "breaker"))
     hold: HoldSettings = _laid_over(base.hold, routing.hold)
     timeouts: Timeouts = _laid_over(base.timeouts, routing.timeouts)
-    return msgspec.structs.replace(changed, hold=hold, timeouts=timeouts)
+    breaker: BreakerSettings = _laid_over(base.breaker, routing.breaker)
+    return msgspec.structs.replace(changed, hold=hold, timeouts=timeouts, breaker=breaker)
 
 
 def _laid_over(base: S, section: Model, *, without: Sequence[str] = ()) -> S:
@@ -120,4 +145,20 @@ def routing_contradictions(settings: PoolSettings) -> Iterator[Finding]:
             f"is {timeouts.connect:g} s, longer than timeouts.answerHead "
             f"({timeouts.answer_head:g} s)",
             ("timeouts", "answerHead"),
+        )
+    key, longest = max(
+        (
+            ("connect", timeouts.connect),
+            ("answerHead", timeouts.answer_head),
+            ("streamIdle", timeouts.stream_idle),
+            ("clientStall", timeouts.client_stall),
+        ),
+        key=lambda limit: limit[1],
+    )
+    if timeouts.stale <= longest:
+        yield Finding(
+            ("timeouts", "stale"),
+            f"is {timeouts.stale:g} s, not above timeouts.{key} ({longest:g} s); it is meant to end "
+            "what the other timeouts do not",
+            ("timeouts", key),
         )

@@ -9,6 +9,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from steersman_proxy.load.breaker import Breaker, Judgement
+
+_NEUTRAL = Judgement.NEUTRAL
+
 
 class EngineLoad:
     """What this proxy has running on one engine."""
@@ -34,12 +38,30 @@ class EngineLoad:
 
 
 class Guard(msgspec.Struct, eq=False):
-    """One request in flight. It holds the very load that it incremented.
+    """One request in flight. It holds the very load that it incremented, and what it was admitted
+    under by the engine's breaker.
 
     Whatever happens to tables and rows in the meantime, the release is counted where the take was.
     """
 
     load: EngineLoad | None
+    breaker: Breaker | None = None
+    """``None`` once the engine was judged, or if this request says nothing of it."""
+    admission: int = 0
+    """The breaker's generation at the selection."""
+
+    @property
+    def probe(self) -> bool:
+        """Whether this request is the one that decides over a half-open breaker."""
+        breaker = self.breaker
+        return breaker is not None and breaker.probing and breaker.generation == self.admission
+
+    def judge(self, judgement: Judgement) -> None:
+        """Tell the breaker how the request ended; only the first time counts."""
+        breaker = self.breaker
+        if breaker is not None:
+            self.breaker = None
+            breaker.record(self.admission, judgement)
 
     @property
     def released(self) -> bool:
@@ -47,11 +69,18 @@ class Guard(msgspec.Struct, eq=False):
         return self.load is None
 
     def release(self) -> None:
-        """Stop counting; further calls do nothing, so that every path out may call it."""
+        """Stop counting; further calls do nothing, so that every path out may call it.
+
+        A request that was not judged by now says nothing of its engine; if it was the probe, the
+        next request is.
+        """
         load = self.load
         if load is None:
             return
         self.load = None
         load.requests -= 1
-        if load.on_release is not None:
-            load.on_release()
+        try:
+            self.judge(_NEUTRAL)
+        finally:
+            if load.on_release is not None:
+                load.on_release()
