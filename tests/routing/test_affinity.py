@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from steersman.clock import FakeClock
 from steersman.engine import EngineRow, Trust
 from steersman.errors import NoAvailableEngine
 from steersman.settings import HoldSettings, PoolSettings, RoutingPolicy
+from steersman_proxy.load.breaker import Breaker, Cooldowns
 from steersman_proxy.load.inflight import EngineLoad
 from steersman_proxy.routing.affinity import REMEMBERED_RANKS, Rendezvous, digest, scores
 from steersman_proxy.routing.engines import Engine
@@ -31,7 +33,8 @@ KEYS = [f"session-{n}" for n in range(200)]
 
 
 def rendezvous(ids: Iterable[str]) -> Rendezvous:
-    return Rendezvous(Engine(row(name), load=EngineLoad()) for name in ids)
+    breaker = Breaker(Cooldowns(FakeClock()))
+    return Rendezvous(Engine(row(name), load=EngineLoad(), breaker=breaker) for name in ids)
 
 
 def order(of: Rendezvous, key: str) -> list[str]:

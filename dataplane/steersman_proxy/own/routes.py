@@ -51,6 +51,7 @@ class OwnRoutes:
 
     async def _serve(self, action: Serve, head: RequestHead) -> OwnAnswer:
         path, fleet = action.route.path, self._fleet
+        fleet.catch_up()
         match path:
             case "/liveness":
                 return usable.liveness()

@@ -5,10 +5,10 @@ never contradict each other.
 
 The order of the checks is part of the meaning. What waiting does not cure comes first (another
 role, failed, half-written weights, asleep, weights that were never shown, unhealthy), then what an
-operation is going to end (paused, a closed gate), then the version. So the reasons ``paused`` and
+operation is going to end (paused, a closed gate), then the version, then the breaker. So the reasons ``paused`` and
 ``gate_closed`` mean: nothing else is wrong with this engine, except perhaps an old version, and it
 is closed just now for something that may bring a new one. Exactly those engines are worth waiting
-for, see :data:`WAITABLE`.
+for, see :data:`WAITABLE`. And ``breaker_open`` means: but for its breaker this engine would serve.
 """
 
 from collections.abc import Mapping
@@ -38,6 +38,8 @@ class Reason(StrEnum):
     GATE_CLOSED = "gate_closed"
     STALE = "stale"
     UNVERSIONED = "unversioned"
+    BREAKER_OPEN = "breaker_open"
+    """Its requests failed in a row, and it is left alone; or one request is probing it."""
     EXCLUDED = "excluded"
     """The request was sent there already and came back."""
     FULL = "full"
@@ -75,6 +77,11 @@ class Facts(Protocol):
         """What probes and connections say."""
         ...
 
+    @property
+    def breaker_open(self) -> bool:
+        """Whether the breaker lets no request through."""
+        ...
+
 
 def reason_out(
     engine: Facts,
@@ -89,14 +96,14 @@ def reason_out(
 ) -> Reason | None:
     """The first reason that keeps ``engine`` out; ``None`` if it is eligible.
 
-    With RL switched off only role and health count. ``verdicts`` remembers what ``policy`` says of
+    With RL switched off only role, health and the breaker count. ``verdicts`` remembers what ``policy`` says of
     a version, for callers that ask about many engines of one pool with the same arguments.
     Fullness and exclusion belong to a moment and to a request, and are not looked at here.
     """
     if engine.row.role is not role:
         return Reason.ROLE
     if not rl_enabled:
-        return None if engine.healthy else Reason.UNHEALTHY
+        return _broken(engine) if engine.healthy else Reason.UNHEALTHY
     # Admitted or not, an unsynced engine cannot satisfy a policy that compares versions.
     admit_unsynced = settings.admit_unsynced and isinstance(policy, AnyVersion)
     reason = _unfit(engine, needs_sync=fleet_max is not None and not admit_unsynced)
@@ -111,7 +118,11 @@ def reason_out(
         verdict = judge(policy, version=engine.version, fleet_max=fleet_max, order=order)
         if verdicts is not None:
             verdicts[engine.version] = verdict
-    return _OF_VERDICT[verdict]
+    return _OF_VERDICT[verdict] or _broken(engine)
+
+
+def _broken(engine: Facts) -> Reason | None:
+    return Reason.BREAKER_OPEN if engine.breaker_open else None
 
 
 def _unfit(engine: Facts, *, needs_sync: bool) -> Reason | None:
@@ -133,6 +144,12 @@ _OF_VERDICT: Mapping[Verdict, Reason | None] = {
     Verdict.STALE: Reason.STALE,
     Verdict.UNVERSIONED: Reason.UNVERSIONED,
 }
+
+
+def without_one(counts: Mapping[Reason, int], reason: Reason) -> Mapping[Reason, int]:
+    """``counts`` with one engine less that is out for ``reason``."""
+    fewer = {**counts, reason: counts.get(reason, 0) - 1}
+    return {key: count for key, count in fewer.items() if count > 0}
 
 
 def sentence(
@@ -172,5 +189,6 @@ _FIXED: Mapping[Reason, str] = {
     Reason.UNHEALTHY: "does not answer",
     Reason.PAUSED: "generation is paused",
     Reason.GATE_CLOSED: "closed for an operation",
+    Reason.BREAKER_OPEN: "failed too often in a row; a single request will try it",
     Reason.EXCLUDED: "was tried already",
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from steersman_proxy.load.breaker import Breaker
 from steersman_proxy.routing.eligibility import WAITABLE, Reason
 from steersman_proxy.routing.engines import Engine
 
@@ -12,12 +13,13 @@ class Eligible:
     Everything is fixed when it is made, except ``cursor``, the place of the rotation.
     """
 
-    __slots__ = ("cursor", "engines", "filtered", "mask", "waitable_mask")
+    __slots__ = ("cursor", "engines", "filtered", "first_tripped", "mask", "waitable_mask")
 
     def __init__(self, judged: Iterable[tuple[Engine, Reason | None]]) -> None:
         eligible: list[Engine] = []
         filtered: dict[Reason, int] = {}
         mask = waitable_mask = 0
+        tripped: Breaker | None = None
         for engine, reason in judged:
             if reason is None:
                 eligible.append(engine)
@@ -27,6 +29,8 @@ class Eligible:
                 filtered[reason] = filtered.get(reason, 0) + 1
             if reason in WAITABLE:
                 waitable_mask |= 1 << engine.index
+            elif reason is Reason.BREAKER_OPEN:
+                tripped = _sooner(tripped, engine.breaker)
         self.engines = tuple(eligible)
         """In the order of the table."""
         self.mask = mask
@@ -35,6 +39,8 @@ class Eligible:
         """Engines that may become eligible when an operation ends."""
         self.filtered: Mapping[Reason, int] = filtered
         """How many engines of the role each reason keeps out; what filter metrics count."""
+        self.first_tripped = tripped
+        """Of the breakers that alone keep an engine out, the one that may let it in first."""
         self.cursor = 0
 
     @property
@@ -49,3 +55,12 @@ class Eligible:
     def may_come(self, engine: Engine) -> bool:
         """Whether ``engine`` is out only until an operation ends."""
         return bool(self.waitable_mask >> engine.index & 1)
+
+
+def _sooner(one: Breaker | None, other: Breaker) -> Breaker:
+    """Which of two breakers may close first. One that is being probed, and has no ``due``, may at
+    any moment.
+    """
+    if one is None or other.due is None:
+        return other
+    return one if one.due is None or one.due <= other.due else other

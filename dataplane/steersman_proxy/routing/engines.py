@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from steersman.engine import EngineRow, Trust
+from steersman_proxy.load.breaker import Breaker
 from steersman_proxy.load.inflight import EngineLoad
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ class Engine:
     """
 
     __slots__ = (
+        "breaker",
         "healthy",
         "id",
         "index",
@@ -29,7 +31,8 @@ class Engine:
         "version",
     )
 
-    def __init__(self, row: EngineRow, *, load: EngineLoad) -> None:
+    def __init__(self, row: EngineRow, *, load: EngineLoad, breaker: Breaker) -> None:
+        self.breaker = breaker
         self.id = row.id
         self.url = row.url
         self.row = row
@@ -53,11 +56,17 @@ class Engine:
         """Whether the engine's own report stands in for the row."""
         return self.version != self.row.version or self.trust is not self.row.trust
 
+    @property
+    def breaker_open(self) -> bool:
+        """Whether the breaker lets no request through."""
+        return self.breaker.blocked
+
     def take_row(self, row: EngineRow, *, pool: "PoolView", index: int) -> None:
         """Stand at ``index`` of ``pool`` with a new row, which ends what was overlaid."""
         if self.row.boot_id != row.boot_id:
             # Another process at the same address: what was seen of the old one proves nothing.
             self.seen_version = False
+            self.breaker.reset()
         self.row = row
         self.version = row.version
         self.trust = row.trust

@@ -70,6 +70,7 @@ def explain(fleet: Fleet, request: RouteRequest) -> Explanation:
     :raises NoTable: if there is none yet.
     :raises ModelNotFound: if the table does not have the pool.
     """
+    fleet.catch_up()
     view = fleet.view
     if view is None:
         raise NoTable("the proxy has no fleet table yet")

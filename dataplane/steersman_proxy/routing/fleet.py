@@ -15,6 +15,7 @@ from steersman.errors import ModelNotFound, NoTable, RequestError
 from steersman.settings import PoolSettings
 from steersman.table import PoolRow, Table
 from steersman.versions import numeric
+from steersman_proxy.load.breaker import Breaker, BreakerState, Cooldowns
 from steersman_proxy.load.inflight import EngineLoad, Guard
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.freshness import Freshness
@@ -23,6 +24,9 @@ from steersman_proxy.routing.room import Room
 from steersman_proxy.routing.selection import decide, decide_new, withheld
 from steersman_proxy.routing.view import PLAIN, PoolView, RoutingView
 from steersman_proxy.routing.waiting import WaitingRoom
+
+_CLOSED = BreakerState.CLOSED
+"""Looked up once: every selection asks."""
 
 
 class Fleet:
@@ -53,7 +57,10 @@ class Fleet:
         """Called after a request was given back by any engine."""
         self.on_idle: Callable[[str], None] | None = None
         """Called with an engine's id after its last request was given back."""
+        self.on_breaker: Callable[[Engine, BreakerState], None] | None = None
+        """Called after the breaker of an engine of the table has changed, with its state before."""
         self.freshness = Freshness(clock)
+        self.cooldowns = Cooldowns(clock)
         self._defaults = defaults
         self._pool_settings = dict(pool_settings)
         self._random = random or random_module.Random()
@@ -130,6 +137,7 @@ class Fleet:
         for name, pool in pools.items():
             for index, row in enumerate(members[name]):
                 pool.engines[index].take_row(row, pool=pool, index=index)
+                pool.engines[index].breaker.configure(pool.settings.breaker)
         for identity, engine in self._engines.items():
             if identity not in engines:
                 engine.pool = None
@@ -188,6 +196,11 @@ class Fleet:
             engine.healthy = healthy
             self._fact_changed(engine)
 
+    def catch_up(self) -> None:
+        """Let what only time brings about have happened; for whoever reads the view."""
+        if self.cooldowns.next_due is not None:
+            self.cooldowns.expire()
+
     # --- What it is for -----------------------------------------------------------------------
 
     def select(self, request: RouteRequest) -> Selected | Wait | RequestError:
@@ -196,6 +209,8 @@ class Fleet:
         :returns: the engine with its guard; or what to wait for; or the error to answer with
             (returned, not raised).
         """
+        if self.cooldowns.next_due is not None:  # as `catch_up`, without a call for each request
+            self.cooldowns.expire()
         view = self.view
         if view is None:
             return NoTable("the proxy has no fleet table yet")
@@ -236,6 +251,7 @@ class Fleet:
 
     def dispatch(self, request: RouteRequest, *, room: Room) -> Selected | Wait | RequestError:
         """Like :meth:`select`, for requests whose turn it is: it does not look at who waits."""
+        self.catch_up()
         view = self.view
         if view is None:
             return NoTable("the proxy has no fleet table any more")
@@ -259,7 +275,10 @@ class Fleet:
         if pool.levels is not None:
             pool.levels.move(1 << engine.index, old=requests, new=requests + 1)
         version = engine.version if self.rl_enabled else None
-        return Selected(engine, Guard(load), version, view.epoch)
+        breaker = engine.breaker
+        closed = breaker.state is _CLOSED
+        admission = breaker.generation if closed else breaker.admit()
+        return Selected(engine, Guard(load, breaker, admission), version, view.epoch)
 
     def _released(self, engine: Engine) -> None:
         """A guard gave back a request of ``engine``."""
@@ -290,11 +309,22 @@ class Fleet:
             # Only its load is still true; what was seen of it was before it went.
             engine.healthy = True
             engine.seen_version = False
+            engine.breaker.reset()
             return engine
         load = EngineLoad()
-        engine = Engine(row, load=load)
+        engine = Engine(row, load=load, breaker=Breaker(self.cooldowns))
         load.on_release = partial(self._released, engine)
+        engine.breaker.on_change = partial(self._breaker_changed, engine)
         return engine
+
+    def _breaker_changed(self, engine: Engine, before: BreakerState) -> None:
+        """Other engines may be chosen now. Not worth telling everybody: probes come and go."""
+        if engine.pool is None:
+            return
+        engine.pool.invalidate()
+        engine.pool.queue.mark_changed()
+        if self.on_breaker is not None and before is not engine.breaker.state:
+            self.on_breaker(engine, before)
 
     def _reconsider(self, pool: PoolView, *, before: PoolView | None) -> None:
         """Let those who wait for the pool be looked at again."""

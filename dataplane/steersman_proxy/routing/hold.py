@@ -103,11 +103,12 @@ class HoldQueue:
         return bool(self._waiting.due)
 
     def expire(self) -> None:
-        """Fail those who have waited for ``hold.timeout``.
+        """Fail those who have waited for ``hold.timeout``, and look at the breakers' cooldowns.
 
         The pool's present setting counts, also for those who came under another one, so that they
         expire in the order of their arrival.
         """
+        self._fleet.catch_up()
         now = self._clock.now()
         for queue in list(self._waiting.queues.values()):
             pool = self._fleet.pool(queue.name)
@@ -139,7 +140,11 @@ class HoldQueue:
             if (ticket := queue.first()) is not None
             and (pool := self._fleet.pool(queue.name)) is not None
         ]
-        return min(deadlines, default=None)
+        if not deadlines:
+            return None
+        # An engine whose breaker may be probed again is somebody that those who wait can go to.
+        probe = self._fleet.cooldowns.next_due
+        return min(deadlines) if probe is None else min(probe, *deadlines)
 
     def _wake(self) -> None:
         if self.on_wake is not None:

@@ -3,6 +3,8 @@
 Made from the same reasons as the routing view, so a 503 never contradicts ``explain``.
 """
 
+from math import ceil
+
 from steersman.errors import (
     ControlStale,
     HoldFull,
@@ -11,6 +13,7 @@ from steersman.errors import (
     TargetUnavailable,
 )
 from steersman.policy import VersionPolicy
+from steersman_proxy.load.breaker import Breaker
 from steersman_proxy.routing.eligibility import Reason, sentence
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.request import RouteRequest
@@ -53,10 +56,19 @@ def summary(pool: PoolView, request: RouteRequest) -> str:
 
 def nobody(pool: PoolView, request: RouteRequest) -> NoAvailableEngine:
     """No engine may take the request, and waiting would not help."""
-    return NoAvailableEngine(
+    error = NoAvailableEngine(
         f"no engine of pool {pool.name} may take this request: {summary(pool, request)}",
         reasons=_plain(count_reasons(pool, request)),
     )
+    tripped = pool.eligible(request.role, policy_of(pool, request)).first_tripped
+    if tripped is not None:
+        error.retry_after = _until_probe(tripped)
+    return error
+
+
+def _until_probe(breaker: Breaker) -> float:
+    """Whole seconds, rounded up: who comes back then must not find the breaker still open."""
+    return float(max(1, ceil(breaker.wait)))
 
 
 def target_out(
@@ -75,10 +87,13 @@ def target_out(
         role=request.role,
         in_flight=engine.load.requests,
     )
-    return TargetUnavailable(
+    error = TargetUnavailable(
         f"the target {engine.id} ({engine.url}) may not take this request: {reason.value}: {why}",
         reasons={reason.value: 1},
     )
+    if reason is Reason.BREAKER_OPEN:
+        error.retry_after = _until_probe(engine.breaker)
+    return error
 
 
 def out_of_contact(pool: PoolView, request: RouteRequest) -> ControlStale:
