@@ -321,6 +321,14 @@ class UpstreamTimeout(UpstreamError):
     remedy = "Raise the timeout named in the message, or see why the engine is slow."
 
 
+class RequestStale(RequestError):
+    """The request was in flight for longer than any request may be. The engine may have run it."""
+
+    code = "request_stale"
+    status = 504
+    remedy = "Raise `timeouts.stale`, or see why the request did not end."
+
+
 # --- What the operator answers to a wish -----------------------------------------------------------
 
 

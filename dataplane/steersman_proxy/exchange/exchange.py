@@ -13,7 +13,8 @@ phase              what may be called
                    :meth:`Exchange.attempt_failed`
 ``ANSWER``         :meth:`Exchange.answer_data`, :meth:`Exchange.answer_end`,
                    :meth:`Exchange.answer_failed`
-any                :meth:`Exchange.close`, in a ``finally``
+any                :meth:`Exchange.close`, in a ``finally``; while in flight
+                   :meth:`Exchange.cut` and :meth:`Exchange.expire`
 =================  ===============================================================
 
 Selection, counting in flight and reading the table happen within one call, without anything in
@@ -24,11 +25,12 @@ from enum import Enum
 
 import msgspec
 
-from steersman.errors import BodyTooLarge, HoldFull, RequestCut, RequestError, UpstreamError
+from steersman.errors import BodyTooLarge, HoldFull, RequestCut, RequestError, RequestStale
 from steersman.versions import VersionOrder
 from steersman_proxy.exchange.admission import Admission, admit
 from steersman_proxy.exchange.answer import Answer
 from steersman_proxy.exchange.context import Context
+from steersman_proxy.exchange.judging import of_failure, of_status
 from steersman_proxy.exchange.messages import (
     Action,
     Collect,
@@ -57,6 +59,7 @@ from steersman_proxy.exchange.targeting import (
     choose_pool,
     wants_explanation,
 )
+from steersman_proxy.routing.eligibility import Reason, without_one
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.explain import explain
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
@@ -95,6 +98,8 @@ class Exchange:
         self._started = context.clock.now()
         self._held_since: float | None = None
         self._held = 0.0
+        self._selected_at = 0.0
+        self._stale = False
         self._first_byte: float | None = None
         self._status: int | None = None
         self._error: RequestError | None = None
@@ -179,6 +184,7 @@ class Exchange:
         """An engine was chosen and counted, at once or after waiting."""
         self._leave_hold()
         self._selected = selected
+        self._selected_at = self._context.clock.now()
         self._attempts += 1
         self.phase = Phase.SENT
         engine, context = selected.engine, self._context
@@ -186,7 +192,11 @@ class Exchange:
         assert engine.pool is not None and self._request is not None
         self._pool = pool = engine.pool
         policy = self._request.policy or pool.settings.version_policy
-        context.observer.selected(engine, pool.eligible(self._request.role, policy).filtered)
+        filtered = pool.eligible(self._request.role, policy).filtered
+        if selected.guard.probe:
+            # It keeps all others from the engine, but it was not kept from it itself.
+            filtered = without_one(filtered, Reason.BREAKER_OPEN)
+        context.observer.selected(engine, filtered)
         if self._minted is not None and self._attempts > 1:
             # A fresh id for each engine: some crash on, or refuse, an id that they have seen.
             self.request_id = f"{self._minted}-{self._attempts}"
@@ -249,6 +259,7 @@ class Exchange:
         """The engine gave no head. Another one is tried only if it surely got no request."""
         selected, request = self._selected, self._request
         assert selected is not None and request is not None, "nothing was sent"
+        selected.guard.judge(of_failure(failure))
         selected.guard.release()
         if failure is Failure.WITHHELD:
             # The engine has no part in it, and may be chosen again once there is contact.
@@ -288,14 +299,17 @@ class Exchange:
 
     def answer_end(self) -> StartAnswer | Finish:
         """The answer is whole."""
-        assert self._answer is not None, "nothing was sent"
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        assert self._status is not None, "an answer has a head"
         self._outcome = Outcome.OK
+        self._selected.guard.judge(of_status(self._status))
         return self._answer.end()
 
     def answer_failed(self, failure: Failure, detail: str = "") -> Respond | Cut:
         """The engine failed within its answer. A client that has seen nothing of it is told."""
         assert self._selected is not None and self._answer is not None, "nothing was sent"
         engine = self._selected.engine
+        self._selected.guard.judge(of_failure(failure))
         self._context.observer.attempt_failed(engine, failure)
         error = failure_error(failure, engine=engine, detail=detail)
         if self._answer.collecting:
@@ -314,16 +328,44 @@ class Exchange:
 
     def cut(self, reason: str) -> Respond | Cut:
         """The operator wants the engine free. A client that has seen nothing of an answer is told."""
-        assert self._selected is not None and self._answer is not None, "nothing was sent"
-        self._selected.guard.release()
-        error = RequestCut(
-            f"engine {self._selected.engine.id} was taken from the request: {reason}"
+        assert self._selected is not None, "nothing was sent"
+        engine = self._selected.engine
+        error = RequestCut(f"engine {engine.id} was taken from the request: {reason}")
+        return self._end_early(error, Outcome.REJECTED)
+
+    @property
+    def stale_at(self) -> float | None:
+        """When the request will have been in flight for too long; ``None`` while it is not."""
+        selected = self._selected
+        if selected is None or selected.guard.released or self._pool is None:
+            return None
+        return self._selected_at + self._pool.settings.timeouts.stale
+
+    def expire(self) -> Respond | Cut:
+        """The request is in flight since too long. A client that has seen nothing of it is told.
+
+        That says nothing of the engine: what it did not do in time, another timeout would have ended.
+        """
+        assert self._selected is not None, "nothing was sent"
+        self._stale = True
+        seconds = self._context.clock.now() - self._selected_at
+        error = RequestStale(
+            f"engine {self._selected.engine.id} had the request for {seconds:.0f} s, longer than "
+            "timeouts.stale"
         )
-        if self.phase is Phase.SENT or self._answer.collecting:
-            return self._reject(error)
-        self._outcome = Outcome.REJECTED
-        self._error = error
-        return Cut()
+        return self._end_early(error, Outcome.UPSTREAM_FAILED)
+
+    def _end_early(self, error: RequestError, outcome: Outcome) -> Respond | Cut:
+        """Take the request from its engine, whose connection is closed by now."""
+        assert self._selected is not None, "nothing was sent"
+        self._selected.guard.release()
+        if self.phase is Phase.ANSWER and self._answer is not None and not self._answer.collecting:
+            self._outcome = outcome
+            self._error = error
+            return Cut()
+        if outcome is Outcome.UPSTREAM_FAILED:
+            return self._upstream_error(error)
+        return self._reject(error)
 
     @property
     def abandoned(self) -> tuple[Engine, str] | None:
@@ -332,11 +374,12 @@ class Exchange:
         ``None`` unless an id of our own travelled in a header: engines match ids by prefix, so a
         client's id might end somebody else's request.
         """
-        if self._outcome is Outcome.CLIENT_GONE and self._selected is not None and self._rid:
+        nobody_waits = self._stale or self._outcome is Outcome.CLIENT_GONE
+        if nobody_waits and self._selected is not None and self._rid:
             return self._selected.engine, self._rid
         return None
 
-    def _upstream_error(self, error: UpstreamError) -> Respond:
+    def _upstream_error(self, error: RequestError) -> Respond:
         assert self._selected is not None
         worker = (b"x-smg-routed-worker-id", self._selected.engine.url.encode())
         respond = self._reject(error, worker)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from aiohttp import web
@@ -15,11 +16,12 @@ from aiohttp import web
 from steersman.errors import InvalidRequest, ProxyFault
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.exchange import Exchange
-from steersman_proxy.exchange.messages import RequestHead, Respond
+from steersman_proxy.exchange.messages import Cut, RequestHead, Respond
 from steersman_proxy.exchange.replies import reply_with
 from steersman_proxy.http.client_answer import ClientAnswer
 from steersman_proxy.http.client_connection import TAIL_LIMIT, ClientConnection, ClientStalled
 from steersman_proxy.http.drive import Drive, Means, respond
+from steersman_proxy.http.janitor import Janitor
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.own.routes import OwnRoutes
 from steersman_proxy.routing.engines import Engine
@@ -56,16 +58,18 @@ class AiohttpAdapter:
     ) -> None:
         self._context = context
         self._own = own
+        self._janitor = Janitor(self._sweep, clock=context.clock)
         self._means = Means(
             upstream=upstream,
             hold=hold,
             own=own,
+            janitor=self._janitor,
             upload_stall=context.settings.defaults.timeouts.client_stall,
         )
         self._running: dict[asyncio.Task[Any], Exchange | None] = {}
         """The task of each request, with its exchange once there is one."""
-        self._cutting: dict[asyncio.Task[Any], str] = {}
-        """Why a request is being cut, by its task."""
+        self._cutting: dict[asyncio.Task[Any], Callable[[], Respond | Cut]] = {}
+        """By its task, what tells the exchange of a request that it is being cut."""
         self.cuts = 0
         """Requests that were cut because the operator wanted their engine free."""
         self._aborts: set[asyncio.Task[None]] = set()
@@ -117,14 +121,32 @@ class AiohttpAdapter:
         wait are not in flight.
         """
         for task, exchange in self._running.items():
-            engine = None if exchange is None else exchange.engine_in_flight
-            if engine is not None and engine.id == engine_id and task not in self._cutting:
-                self._cutting[task] = reason
+            if exchange is None or task in self._cutting:
+                continue
+            engine = exchange.engine_in_flight
+            if engine is not None and engine.id == engine_id:
+                self._cutting[task] = partial(exchange.cut, reason)
                 self.cuts += 1
                 task.cancel()
 
+    def _sweep(self, now: float) -> float | None:
+        """End every request that is stale by ``now``; when the next one will be."""
+        following: float | None = None
+        for task, exchange in self._running.items():
+            at = None if exchange is None else exchange.stale_at
+            if exchange is None or at is None or task in self._cutting:
+                continue
+            if at <= now:
+                _log.warning("request %s: stale; cut", exchange.request_id)
+                self._cutting[task] = exchange.expire
+                task.cancel()
+            elif following is None or at < following:
+                following = at
+        return following
+
     async def close(self) -> None:
         """Cut everything now."""
+        self._janitor.close()
         running = [*self._running, *self._aborts]
         for task in running:
             task.cancel()
@@ -164,12 +186,12 @@ class AiohttpAdapter:
         except ConnectionError:
             client.cut(at_once=True)
         except asyncio.CancelledError:
-            reason = self._cutting.get(task)
+            end = self._cutting.get(task)
             # Of two cancellations the other one is the client's leaving, or the end of all.
-            if reason is None or task.uncancel():
+            if end is None or task.uncancel():
                 raise
             client_gone = False
-            await _cut_short(client, exchange, reason)
+            await _cut_short(client, end())
         except Exception:  # noqa: BLE001 - logged whole, and the client is told
             _log.exception("request %s: a fault of the proxy", exchange.request_id)
             client_gone = False
@@ -187,9 +209,8 @@ class AiohttpAdapter:
         task.add_done_callback(self._aborts.discard)
 
 
-async def _cut_short(client: ClientAnswer, exchange: Exchange, reason: str) -> None:
-    """The operator wants the engine free; the engine's connection is closed already."""
-    reply = exchange.cut(reason)
+async def _cut_short(client: ClientAnswer, reply: Respond | Cut) -> None:
+    """The request was taken from its engine, whose connection is closed already."""
     if client.started or not isinstance(reply, Respond):
         client.cut()
         return

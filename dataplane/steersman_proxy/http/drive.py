@@ -30,6 +30,7 @@ from steersman_proxy.http.client_connection import ClientStalled
 from steersman_proxy.http.endpoint import base_url
 from steersman_proxy.http.failure import AttemptFailed
 from steersman_proxy.http.headers import request_headers, response_headers
+from steersman_proxy.http.janitor import Janitor
 from steersman_proxy.http.upstream import Answer, UpstreamPool
 from steersman_proxy.own.routes import OwnRoutes
 from steersman_proxy.routing.hold import HoldQueue, Ticket
@@ -40,11 +41,18 @@ class Means:
     """What every request of a process is served with. ``upload_stall`` is in seconds."""
 
     def __init__(
-        self, *, upstream: UpstreamPool, hold: HoldQueue, own: OwnRoutes, upload_stall: float
+        self,
+        *,
+        upstream: UpstreamPool,
+        hold: HoldQueue,
+        own: OwnRoutes,
+        janitor: Janitor,
+        upload_stall: float,
     ) -> None:
         self.upstream = upstream
         self.hold = hold
         self.own = own
+        self.janitor = janitor
         self.upload_stall = upload_stall
 
 
@@ -157,6 +165,7 @@ class Drive:
 
     async def _attempt(self, action: Send) -> Action | None:
         self._client.stall = action.timeouts.client_stall
+        self._means.janitor.expect(self._exchange.stale_at)
         try:
             answer = await self._send(action)
         except AttemptFailed as error:
