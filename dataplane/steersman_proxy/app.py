@@ -31,12 +31,14 @@ from steersman_proxy.health.tracker import HealthTracker
 from steersman_proxy.holding import HoldDriver
 from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter
 from steersman_proxy.http.upstream import UpstreamPool
+from steersman_proxy.load.breaker import BreakerState
 from steersman_proxy.logs import Logs
 from steersman_proxy.metrics import ProxyMetrics, TableStatus
 from steersman_proxy.metrics.table import status_of_control, status_of_file
 from steersman_proxy.own.asking import EngineAsker
 from steersman_proxy.own.routes import OwnRoutes
 from steersman_proxy.request_ids import RequestIds
+from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.fleet import Fleet
 from steersman_proxy.routing.hold import HoldQueue
 from steersman_proxy.settings import ControlSettings, ProxySettings
@@ -86,6 +88,7 @@ class ProxyApp:
             pool_settings=settings.pools,
             rl_enabled=settings.rl_enabled,
         )
+        self.fleet.on_breaker = _breaker_changed
         self.hold = HoldQueue(self.fleet, clock=clock)
         self.health = HealthTracker(
             self.fleet, clock=clock, passive=settings.passive, probe=settings.probe
@@ -358,6 +361,12 @@ class ProxyApp:
             for _ in range(2):
                 await asyncio.sleep(0)
         await self._stack.aclose()
+
+
+def _breaker_changed(engine: Engine, before: BreakerState) -> None:
+    _log.warning(
+        "engine %s: breaker %s, was %s", engine.id, engine.breaker.state.value, before.value
+    )
 
 
 def _bind(host: str, port: int, *, reuse: bool = False) -> socket.socket:

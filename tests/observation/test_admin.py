@@ -167,6 +167,7 @@ async def test_status_shows_the_table_and_every_engine():
         "trust": "verified",
         "healthy": True,
         "conditions": ["AuthFailed"],
+        "breaker": {"state": "closed", "failures": 0, "probing": False, "probe_in": None},
         "in_flight": 1,
         "total": 1,
         "eligible": True,

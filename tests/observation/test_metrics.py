@@ -2,13 +2,15 @@
 
 import random
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from steersman.clock import FakeClock
-from steersman.errors import NoAvailableEngine
-from steersman.settings import PoolSettings
+from steersman.errors import NoAvailableEngine, RequestStale
+from steersman.settings import BreakerSettings, PoolSettings
 from steersman_proxy.exchange.messages import Failure, Outcome
+from steersman_proxy.load.breaker import Judgement
 from steersman_proxy.metrics import ProxyMetrics, TableStatus
 from steersman_proxy.metrics.labels import MAX_MODELS
 from steersman_proxy.routing.eligibility import Reason
@@ -361,3 +363,66 @@ def test_openmetrics_is_offered_to_those_who_ask():
     text, content_type = metrics.exposition("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert text.rstrip().endswith(b"# EOF")
+
+
+def end(fleet, engine: str, judgement: Judgement) -> None:
+    selected = fleet.select(RouteRequest(pool="main", target=engine))
+    assert isinstance(selected, Selected)
+    selected.guard.judge(judgement)
+    selected.guard.release()
+
+
+def test_the_breaker_s_state_transitions_and_outcomes_under_smg_s_names():
+    clock = FakeClock()
+    fleet = fleet_of(row("e1"), clock=clock)
+    metrics = ProxyMetrics(fleet, rl_enabled=True)
+    name = "smg_worker_cb"
+    assert value(metrics, f"{name}_state", worker=E1) == 0
+    moved = {"worker": E1, "from": "closed", "to": "open"}
+    assert value(metrics, f"{name}_transitions_total", **moved) == 0
+    end(fleet, "e1", Judgement.SUCCESS)
+    assert value(metrics, f"{name}_consecutive_successes", worker=E1) == 1
+    end(fleet, "e1", Judgement.NEUTRAL)
+    for _ in range(5):
+        end(fleet, "e1", Judgement.FAILURE)
+
+    assert value(metrics, f"{name}_state", worker=E1) == 1
+    assert value(metrics, f"{name}_transitions_total", **moved) == 1
+    assert value(metrics, f"{name}_consecutive_failures", worker=E1) == 5
+    assert value(metrics, f"{name}_consecutive_successes", worker=E1) == 0
+    for outcome, count in (("success", 1), ("failure", 5), ("neutral", 1)):
+        assert value(metrics, f"{name}_outcomes_total", worker=E1, outcome=outcome) == count
+
+    clock.advance(30)
+    assert value(metrics, f"{name}_state", worker=E1) == 2, "by time alone"
+    end(fleet, "e1", Judgement.SUCCESS)
+    assert value(metrics, f"{name}_state", worker=E1) == 0
+    for before, after in (("open", "half_open"), ("half_open", "closed")):
+        labels = {"worker": E1, "from": before, "to": after}
+        assert value(metrics, f"{name}_transitions_total", **labels) == 1
+
+
+def test_of_rows_that_share_a_url_the_worse_breaker_is_shown():
+    twin = msgspec.structs.replace(row("e2"), url=E1)
+    fleet = fleet_of(row("e1"), twin)
+    metrics = ProxyMetrics(fleet, rl_enabled=True)
+    for _ in range(5):
+        end(fleet, "e2", Judgement.FAILURE)
+    end(fleet, "e1", Judgement.FAILURE)
+    assert value(metrics, "smg_worker_cb_state", worker=E1) == 1
+    assert value(metrics, "smg_worker_cb_outcomes_total", worker=E1, outcome="failure") == 6
+
+
+def test_a_pool_without_breaker_has_no_series_of_it():
+    off = PoolSettings(breaker=BreakerSettings(enabled=False))
+    fleet = fleet_of(row("e1"), settings=off)
+    metrics = ProxyMetrics(fleet, rl_enabled=True)
+    end(fleet, "e1", Judgement.FAILURE)
+    assert not [name for name, _ in read(metrics) if name.startswith("smg_worker_cb")]
+
+
+def test_stale_requests_are_counted():
+    metrics = ProxyMetrics(fleet_of(row("e1")), rl_enabled=True)
+    assert value(metrics, "steersman_stale_requests_total") == 0
+    metrics.finished(record(outcome=Outcome.UPSTREAM_FAILED, error=RequestStale("x"), status=504))
+    assert value(metrics, "steersman_stale_requests_total") == 1

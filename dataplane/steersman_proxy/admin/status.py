@@ -8,6 +8,7 @@ from steersman.clock import Clock
 from steersman.engine import Role
 from steersman_proxy.control.status import ControlStatus
 from steersman_proxy.health.tracker import HealthTracker
+from steersman_proxy.load.breaker import Breaker
 from steersman_proxy.metrics import TableStatus
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.explain import explain_engine
@@ -38,6 +39,7 @@ class StatusPage:
 
     def content(self, *, draining: bool, table: TableStatus | None) -> dict[str, Any]:
         """The page as it is now; durations in seconds, sizes in bytes."""
+        self._fleet.catch_up()
         view = self._fleet.view
         return {
             "build": {"version": __version__},
@@ -99,12 +101,25 @@ class StatusPage:
             "trust": engine.trust,
             "healthy": engine.healthy,
             "conditions": [condition.value for condition in self._health.conditions(engine)],
+            "breaker": breaker_content(engine.breaker),
             "in_flight": engine.load.requests,
             "total": engine.load.total,
             "eligible": judged.eligible,
             "reason": judged.reason,
             "message": judged.sentence,
         }
+
+
+def breaker_content(breaker: Breaker) -> dict[str, Any] | None:
+    """The breaker of an engine; ``probe_in`` in seconds; ``None`` if it is off."""
+    if not breaker.settings.enabled:
+        return None
+    return {
+        "state": breaker.state,
+        "failures": breaker.failures,
+        "probing": breaker.probing,
+        "probe_in": None if breaker.due is None else round(breaker.wait, 3),
+    }
 
 
 def control_content(status: ControlStatus) -> dict[str, Any]:

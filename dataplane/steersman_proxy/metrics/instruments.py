@@ -54,6 +54,11 @@ class RouterInstruments:
             registry=registry,
             buckets=BUCKETS,
         )
+        self.stale = Counter(
+            "steersman_stale_requests",
+            "Requests that were ended because they were in flight for longer than timeouts.stale.",
+            registry=registry,
+        )
         self.hold = Histogram(
             "steersman_hold_seconds",
             "How long requests waited in the proxy; those that never waited are not counted.",

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
+from steersman.errors import RequestStale
 from steersman_proxy.control.status import ControlStatus
 from steersman_proxy.exchange.messages import ExchangeRecord, Failure
 from steersman_proxy.metrics.instruments import (
@@ -136,6 +137,8 @@ class ProxyMetrics:
         requests.inc()
         duration.observe(record.duration)
         error = error_label(record)
+        if isinstance(record.error, RequestStale):
+            self._router.stale.inc()
         if error is not None:
             self._router.errors.labels(*self._router_labels(record), error).inc()
         if record.held > 0:

@@ -13,6 +13,7 @@ from steersman import __version__
 from steersman.engine import Control, Role
 from steersman.versions import numeric
 from steersman_proxy.control.status import ControlStatus
+from steersman_proxy.metrics.breakers import breaker_metrics
 from steersman_proxy.metrics.control import control_metrics
 from steersman_proxy.metrics.table import TableStatus
 from steersman_proxy.routing.engines import Engine
@@ -46,6 +47,7 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All gauges as they are now."""
+        self._fleet.catch_up()
         build = GaugeMetricFamily("steersman_build_info", "The release.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
@@ -53,6 +55,7 @@ class StateCollector(Collector):
         for engine in self._fleet.engines():
             by_url.setdefault(engine.url, []).append(engine)
         yield from self._workers(by_url)
+        yield from breaker_metrics(by_url)
         if self._rl_enabled:
             yield from self._rl(by_url)
         yield from self._pools()
