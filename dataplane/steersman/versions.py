@@ -10,6 +10,7 @@ Where a pool's versions carry explicit ordinals (WeightVersion resources), ordin
 
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -62,12 +63,24 @@ def reported_version(value: object) -> str | None:
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
+    text = str(value)
+    return _version_or_none(text) if len(text) <= MAX_VERSION_BYTES else _lenient(text)
+
+
+# Every answer names a version, and a fleet has a few of them at a time.
+@lru_cache(maxsize=1024)
+def _version_or_none(text: str) -> str | None:
+    return _lenient(text)
+
+
+def _lenient(text: str) -> str | None:
     try:
-        return version_of_label(str(value))
+        return version_of_label(text)
     except InvalidVersion:
         return None
 
 
+@lru_cache(maxsize=1024)
 def numeric(version: str) -> int | None:
     """The value of a version that is an unsigned 64-bit number in digits, else ``None``."""
     if len(version) > MAX_VERSION_BYTES or not _DIGITS.issuperset(version):
@@ -95,6 +108,8 @@ class VersionOrder(msgspec.Struct, frozen=True):
 
     def compare(self, left: str, right: str) -> Order:
         """Whether ``left`` is older than, the same as, or newer than ``right``."""
+        if left == right:
+            return Order.SAME
         if self.ordinals:
             return _order(
                 (self.ordinals.get(left, -1), "" if left in self.ordinals else left),

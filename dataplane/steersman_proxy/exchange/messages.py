@@ -18,25 +18,26 @@ from steersman_proxy.routing.request import RouteRequest, Wait
 Header = tuple[bytes, bytes]
 
 
-class RequestHead(msgspec.Struct, frozen=True):
-    """The head of a client's request as it was received."""
+class RequestHead:
+    """The head of a client's request as it was received; not changed afterwards."""
 
-    method: str
-    target: str
-    """Path and query, not decoded."""
-    headers: list[Header]
+    __slots__ = ("_first", "headers", "method", "path", "target")
 
-    @property
-    def path(self) -> str:
+    def __init__(self, method: str, target: str, headers: list[Header]) -> None:
+        self.method = method
+        self.target = target
+        """Path and query, not decoded."""
+        self.headers = headers
+        self.path = target.partition("?")[0]
         """The target without its query, not decoded."""
-        return self.target.partition("?")[0]
+        # A request is asked for ten headers and has as many: sorted once they cost a tenth. From
+        # the end, so that of two the first is kept.
+        self._first = {name.lower(): value for name, value in reversed(headers)}
 
     def first(self, name: bytes) -> str | None:
         """The value of the first header of that lower-case name, trimmed."""
-        for key, value in self.headers:
-            if key.lower() == name:
-                return value.decode("latin-1").strip()
-        return None
+        value = self._first.get(name)
+        return None if value is None else value.decode("latin-1").strip()
 
 
 class Failure(Enum):
