@@ -98,8 +98,6 @@ def test_a_fleet_at_rest() -> None:
 
 
 def test_engines_are_shown_by_the_names_of_their_manifest() -> None:
-    if "name" not in EngineSpec.__struct_fields__:
-        pytest.skip("engines have no names yet")
     bench = Bench("a")
     named = EngineSpec(id="a", url="http://a:30000", name="first")
     bench.want(engines=(named,), overrides={"a": Control.PAUSED})

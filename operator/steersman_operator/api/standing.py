@@ -77,7 +77,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 def display_name(engine: EngineState) -> str:
     """The name of an engine in its manifest, or its id."""
-    return getattr(engine.spec, "name", "") or engine.spec.id
+    return engine.spec.name or engine.spec.id
 
 
 def standing(
