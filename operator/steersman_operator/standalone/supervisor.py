@@ -54,9 +54,6 @@ class Supervisor:
         self._leaving = False
         self._tasks: list[asyncio.Task[None]] = []
         self._children: dict[str, Child] = {}
-        self.on_change: Callable[[], None] = lambda: None
-        self.restarts = 0
-        """Processes that ended without having been asked to."""
 
     async def begin(self) -> None:
         """Carry on the account of a supervisor before this one, whose children have ended."""
@@ -90,10 +87,6 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def pids(self) -> dict[str, int | None]:
-        """The processes by name."""
-        return {name: child.pid for name, child in self._children.items()}
-
     # --- keeping ----------------------------------------------------------------------------------
 
     async def _keep_operator(self) -> None:
@@ -126,7 +119,6 @@ class Supervisor:
             await run()
             if self._leaving:
                 return
-            self.restarts += 1
             lived = self._clock.now() - started
             delay = FIRST_DELAY if lived > STEADY else min(LONGEST_DELAY, delay * 2)
             await asyncio.sleep(delay)
@@ -139,11 +131,9 @@ class Supervisor:
             return
         _log.info("%s started, pid %d", name, pid)
         self._children[name] = child
-        self.on_change()
         code = await child.wait()
         if not self._leaving:
             _log.warning("%s ended (%s); %s", name, _how(code), " | ".join(child.last_lines(2)))
-        self.on_change()
 
     async def _run_proxy(self, slot: int) -> None:
         """One life of a proxy: in the account before it starts, out of it after its end."""
@@ -171,13 +161,11 @@ class Supervisor:
             return
         self._change(uid, pid=pid)
         self._children[f"proxy-{slot}"] = child
-        self.on_change()
         code = await child.wait()
         self._strike(uid)
         if not self._leaving:
             lines = " | ".join(child.last_lines(2))
             _log.warning("proxy-%d ended (%s); %s", slot, _how(code), lines)
-        self.on_change()
 
     def _proxy_arguments(self, metrics_port: int) -> list[str]:
         settings = self._settings
