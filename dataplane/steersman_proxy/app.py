@@ -29,7 +29,7 @@ from steersman_proxy.health.prober import Prober
 from steersman_proxy.health.timer import EjectionTimer
 from steersman_proxy.health.tracker import HealthTracker
 from steersman_proxy.holding import HoldDriver
-from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter
+from steersman_proxy.http.adapter import make_adapter
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.load.breaker import BreakerState
 from steersman_proxy.logs import Logs
@@ -246,7 +246,7 @@ class ProxyApp:
         prober.start()
         stack.push_async_callback(prober.close)
         own = OwnRoutes(self.fleet, asker=asker, draining=lambda: self.context.leaving)
-        self._adapter = AiohttpAdapter(self.context, upstream=upstream, hold=self.hold, own=own)
+        self._adapter = make_adapter(self.context, upstream=upstream, hold=self.hold, own=own)
         self._bind_for_clients(stack)
         if self.control is not None:
             # Ends after the adapter, so that the end of the last requests is reported.

@@ -17,6 +17,7 @@ MIB = 1024**2
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+AdapterKind = Literal["splice", "aiohttp"]
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     port: int = 30000
     reuse_port: bool = False
     """Several proxies of one machine may listen on the same port; the system spreads connections."""
+    adapter: AdapterKind = "splice"
+    """What reads clients' requests and writes their answers (``steersman_proxy.http``)."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 29000
     rl_enabled: bool = True

@@ -1,4 +1,4 @@
-"""The aiohttp adapter between a raw client and fake engines, and that client."""
+"""A downstream adapter between a raw client and fake engines, and that client."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,13 +12,19 @@ from steersman.settings import PoolSettings
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.messages import RequestHead, Serve
 from steersman_proxy.holding import HoldDriver
-from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter
+from steersman_proxy.http.adapter import make_adapter
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.own.answer import OwnAnswer, json_answer
 from steersman_proxy.routing.fleet import Fleet
 from steersman_proxy.routing.hold import HoldQueue
-from steersman_proxy.settings import ProxySettings
+from steersman_proxy.settings import AdapterKind, ProxySettings
 from tests.exchange.support import Recorder, row, table
+
+KINDS: tuple[AdapterKind, ...] = ("aiohttp",)
+"""Every adapter that there is."""
+
+kind: AdapterKind = KINDS[0]
+"""The adapter of the rigs made from now on; the fixture ``adapter`` sets it."""
 
 
 class FakeOwn:
@@ -43,6 +49,7 @@ class AdapterRig:
         self.urls = urls
         self.recorder = Recorder()
         self.own = FakeOwn()
+        settings = {"adapter": kind, **settings}
         self.settings = ProxySettings(defaults=pool or PoolSettings(), **settings)
         self.fleet = Fleet(
             clock=clock,
@@ -62,7 +69,7 @@ class AdapterRig:
             clock=clock,
             new_request_id=lambda: f"id-{next(ids)}",
         )
-        self.adapter = AiohttpAdapter(
+        self.adapter = make_adapter(
             self.context,
             upstream=self.upstream,
             hold=self.hold,

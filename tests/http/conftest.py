@@ -8,6 +8,7 @@ import uvloop
 
 from steersman.clock import MonotonicClock
 from steersman_proxy.http.upstream import UpstreamPool
+from tests.http import adapter as rigs
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -20,3 +21,11 @@ async def pool() -> AsyncIterator[UpstreamPool]:
     pool = UpstreamPool(clock=MonotonicClock())
     yield pool
     await pool.close()
+
+
+@pytest.fixture(params=rigs.KINDS)
+def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test once with each downstream adapter: every ``adapter_rig`` in it is of that kind."""
+    monkeypatch.setattr(rigs, "kind", request.param)
+    kind: str = request.param
+    return kind

@@ -11,6 +11,8 @@ from tests.http.adapter import Client, adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import Script, Wire, always, fake_engine, once
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'

@@ -14,6 +14,8 @@ from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import JSON, OK, STREAM, Watched, Wire, always, fake_engine
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 
 @pytest.mark.parametrize(
     ("answer", "reads"),
@@ -54,9 +56,9 @@ async def test_a_client_that_leaves_in_its_upload_reaches_no_engine() -> None:
     async with fake_engine(always(OK)) as engine, adapter_rig(engine.url) as rig:
         async with client_of(rig) as client:
             await client.send(post(bytes(1000))[:-1])
-            await until(lambda: rig.adapter._running)
+            await until(lambda: rig.adapter.running)
             client.leave()
-            await until(lambda: not rig.adapter._running)
+            await until(lambda: not rig.adapter.running)
         (record,) = rig.recorder.records
         assert record.outcome is Outcome.CLIENT_GONE
         assert engine.connections == 0
@@ -125,22 +127,6 @@ async def test_a_client_that_leaves_leaves_the_queue() -> None:
         assert [request.body for request in engine.received] == [b'"second"']
 
 
-async def test_a_client_that_leaves_as_it_is_released_gives_its_engine_back() -> None:
-    """The guard is counted in the queue's turn, the request runs in a later one."""
-    async with fake_engine(always(OK)) as engine, adapter_rig(engine.url) as rig:
-        rig.apply(gates_open=False)
-        async with client_of(rig) as client:
-            await client.send(post())
-            await until(lambda: rig.hold.depth("p") == 1)
-            rig.apply(gates_open=True)
-            assert not rig.hold.pump()
-            assert rig.in_flight == 1
-            (task,) = rig.adapter._running
-            task.cancel()
-            await until(lambda: rig.in_flight == 0)
-        assert engine.received == []
-
-
 # --- Stalling ---------------------------------------------------------------------------------------
 
 
@@ -183,7 +169,7 @@ async def test_a_slow_client_is_not_cut_off() -> None:
             await loop.sock_sendall(sock, post())
             head = await loop.sock_recv(sock, 2**12)
             got = len(head) - head.index(b"\r\n\r\n") - 4
-            (connection,) = rig.adapter._server.connections
+            (connection,) = rig.adapter.connections
             await until(lambda: connection.writing_paused)
             end = loop.time() + 3 * stall
             while loop.time() < end:
@@ -208,8 +194,8 @@ async def test_a_client_is_not_cut_off_because_the_kernel_made_room() -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
             sock.setblocking(False)
             await loop.sock_connect(sock, ("127.0.0.1", rig.port))
-            await until(lambda: rig.adapter._server.connections)
-            (connection,) = rig.adapter._server.connections
+            await until(lambda: rig.adapter.connections)
+            (connection,) = rig.adapter.connections
             assert connection.transport is not None
             served = connection.transport.get_extra_info("socket")
             served.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**12)
@@ -230,7 +216,7 @@ async def test_a_client_is_not_cut_off_because_the_kernel_made_room() -> None:
 async def test_the_kernel_gives_up_a_client_that_takes_nothing_after_the_end() -> None:
     async with adapter_rig() as rig, client_of(rig) as client:
         await client.post(path=b"/nowhere")
-        (connection,) = rig.adapter._server.connections
+        (connection,) = rig.adapter.connections
         assert connection.transport is not None
         sock = connection.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 600_000
@@ -300,7 +286,7 @@ async def test_draining_waits_for_what_runs_and_closes_what_is_idle() -> None:
         await busy.send(post())
         await script.arrived.wait()
         await uploading.send(post(bytes(1000), path=b"/abort_request")[:-500])
-        await until(lambda: len(rig.adapter._running) == 2)
+        await until(lambda: rig.adapter.running == 2)
 
         rig.context.draining = True
         drained = asyncio.create_task(rig.adapter.drained(timeout=20))
@@ -340,7 +326,7 @@ async def test_closing_does_not_wait_for_a_client_that_takes_nothing() -> None:
         client_of(rig) as client,
     ):
         await client.send(post())
-        connections = rig.adapter._server.connections
+        connections = rig.adapter.connections
         await until(lambda: any(connection.writing_paused for connection in connections))
         await asyncio.wait_for(rig.adapter.close(), 2)
         assert rig.in_flight == 0

@@ -12,6 +12,8 @@ from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import OK, Wire, always, fake_engine
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 MIB = 2**20
 
 

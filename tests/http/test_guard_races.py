@@ -16,6 +16,8 @@ from tests.http.adapter import AdapterRig, adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import JSON, OK, STREAM, Wire, fake_engine
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 POOL = PoolSettings(
     timeouts=Timeouts(answer_head=0.05, stream_idle=0.05, client_stall=0.5),
     breaker=BreakerSettings(failures=1, cooldown=0.001),
@@ -52,7 +54,7 @@ async def one_request(rig: AdapterRig, draw: random.Random) -> None:
             return
         await turns(draw.randrange(40))
         if "stale" in ending:
-            rig.adapter._sweep(rig.context.clock.now() + 1e6)
+            rig.adapter.sweep(rig.context.clock.now() + 1e6)
         if "cut" in ending:
             rig.adapter.cut("e0", "a test")
         if "leave" not in ending:

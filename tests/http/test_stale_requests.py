@@ -13,6 +13,8 @@ from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import JSON, OK, STREAM, Watched, Wire, always, fake_engine
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 POOL = PoolSettings(timeouts=Timeouts(stale=0.2))
 
 
@@ -73,9 +75,8 @@ async def test_a_client_that_leaves_just_then_is_no_fault() -> None:
         async with client_of(rig) as client:
             await client.send(post())
             await script.arrived.wait()
-            (task,) = rig.adapter._running
-        rig.adapter._sweep(rig.context.clock.now() + 1)
-        await asyncio.wait([task])
+        rig.adapter.sweep(rig.context.clock.now() + 1)
+        await until(lambda: rig.adapter.running == 0)
         await until(lambda: rig.in_flight == 0)
         await script.closed.wait()
 

@@ -125,6 +125,7 @@ class _Reading:
         return ProxySettings(
             host=config.listen.host,
             reuse_port=config.listen.reuse_port,
+            adapter=config.listen.adapter,
             port=config.listen.port,
             metrics_host=config.metrics.host,
             metrics_port=config.metrics.port,

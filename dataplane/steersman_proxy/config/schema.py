@@ -28,7 +28,7 @@ from steersman_proxy.config.names import (
     origin,
     pool_name,
 )
-from steersman_proxy.settings import LogFormat, LogLevel, ProxySettings
+from steersman_proxy.settings import AdapterKind, LogFormat, LogLevel, ProxySettings
 
 DEFAULTS = ProxySettings()
 
@@ -49,6 +49,14 @@ class Listen(Model):
     reuse_port: bool = DEFAULTS.reuse_port
     """Whether several proxies of this machine share the port; the system spreads new connections. One
     that follows an operator takes its share with its first table, or after 10 s without one."""
+    adapter: Annotated[
+        AdapterKind,
+        PlainValidator(word("splice", "aiohttp")),
+        Kind("`splice` or `aiohttp`"),
+    ] = DEFAULTS.adapter
+    """How requests are read: `splice` passes the bytes of regular requests on and leaves all others to
+    aiohttp, which `aiohttp` uses for every request. Engines and clients see the same; the latter
+    costs several times the CPU."""
 
 
 class Metrics(Model):

@@ -58,7 +58,7 @@ class AiohttpAdapter:
     ) -> None:
         self._context = context
         self._own = own
-        self._janitor = Janitor(self._sweep, clock=context.clock)
+        self._janitor = Janitor(self.sweep, clock=context.clock)
         self._means = Means(
             upstream=upstream,
             hold=hold,
@@ -93,6 +93,16 @@ class AiohttpAdapter:
         """For ``loop.create_server``."""
         return self._server
 
+    @property
+    def running(self) -> int:
+        """Requests that are being read, waited for or answered."""
+        return len(self._running)
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """All of clients."""
+        return cast("list[ClientConnection]", self._server.connections)
+
     async def drained(self, *, timeout: float) -> int:
         """Close idle connections and wait for what runs; how many requests are left after that.
 
@@ -103,8 +113,8 @@ class AiohttpAdapter:
         moment = min(MOMENT, timeout)
         await asyncio.sleep(moment)
         timeout -= moment
-        for connection in self._server.connections:
-            cast("ClientConnection", connection).close_if_idle()
+        for connection in self.connections:
+            connection.close_if_idle()
         self._idle = asyncio.Event()
         if self._running:
             try:
@@ -129,7 +139,7 @@ class AiohttpAdapter:
                 self.cuts += 1
                 task.cancel()
 
-    def _sweep(self, now: float) -> float | None:
+    def sweep(self, now: float) -> float | None:
         """End every request that is stale by ``now``; when the next one will be."""
         following: float | None = None
         for task, exchange in self._running.items():
