@@ -208,7 +208,7 @@ async def test_row_27_a_stream_cut_at_every_byte() -> None:
     async def script(wire: Wire) -> None:
         while True:
             cut = int((await wire.request()).body)
-            await wire.send(answer[:cut], answer[cut:])
+            await wire.cut(answer[:cut], answer[cut:])
 
     async with (
         fake_engine(script) as engine,

@@ -132,7 +132,7 @@ async def test_row_27_a_stream_cut_at_every_byte(pool: UpstreamPool) -> None:
     async def script(wire: Wire) -> None:
         while True:
             cut = int((await wire.request()).body)
-            await wire.send(whole[:cut], whole[cut:])
+            await wire.cut(whole[:cut], whole[cut:])
 
     async with fake_engine(script) as engine:
         for cut in range(len(whole) + 1):

@@ -1,13 +1,33 @@
-"""Fixtures of the tests that run real processes."""
+"""Fixtures of the tests of a whole proxy, in the test's loop or as a real process."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from steersman_sim.engine import EngineConfig, SimEngine
+from tests.proxy import support
 from tests.proxy.process import row
 from tests.proxy.support import TableFile
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """What is tested with each adapter is tested on the event loop of production."""
+    if "adapter" in getattr(item, "fixturenames", ()):
+        return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(params=support.ADAPTERS)
+def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test once with each downstream adapter: every proxy made in it has that one."""
+    monkeypatch.setattr(support, "adapter", request.param)
+    kind: str = request.param
+    return kind
 
 
 @pytest.fixture

@@ -15,8 +15,14 @@ from steersman_proxy.app import ProxyApp
 from steersman_proxy.exchange.observer import Observer
 from steersman_proxy.routing.eligibility import Reason
 from steersman_proxy.routing.engines import Engine
-from steersman_proxy.settings import ProxySettings
+from steersman_proxy.settings import AdapterKind, ProxySettings
 from steersman_sim.engine import EngineConfig, SimEngine
+
+ADAPTERS: tuple[AdapterKind, ...] = ("splice", "aiohttp")
+"""Every downstream adapter that there is."""
+
+adapter: AdapterKind = ProxySettings().adapter
+"""The adapter of the proxies made from now on; the fixture of that name sets it."""
 
 
 class TableFile:
@@ -172,6 +178,7 @@ async def running(
         access_log=False,
         log_level="error",
         drain=0.0,
+        adapter=adapter,
         defaults=routing or PoolSettings(),
     )
     connector = aiohttp.TCPConnector(limit=0)

@@ -17,6 +17,8 @@ from steersman_sim.engine import EngineConfig
 from tests.http.fake_engine import OK, STREAM, FakeEngine, Watched, Wire, always, fake_engine
 from tests.proxy.support import Rig, rig, running, until
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 BODY = {"text": "a", "sampling_params": {"max_new_tokens": 4, "ignore_eos": True}}
 
 
