@@ -63,6 +63,16 @@ class Wire:
         self._engine.received.append(received)
         return received
 
+    async def read(self, most: int) -> bytes:
+        """Some bytes of a body; ``most`` at most.
+
+        :raises ConnectionResetError: if the peer has closed.
+        """
+        part = await self._reader.read(most)
+        if not part:
+            raise ConnectionResetError("the peer has closed")
+        return part
+
     async def send(self, *parts: bytes) -> None:
         """Each part in a write of its own, in the socket's buffer when this returns."""
         for part in parts:

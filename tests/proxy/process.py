@@ -29,6 +29,10 @@ class Process:
         return self._log.read_text()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process.returncode is None
 
