@@ -14,6 +14,8 @@ import pytest
 from steersman_sim.engine import EngineConfig, Runtime
 from tests.proxy.support import Rig, rig
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 CHAT = {"model": "sim-model", "messages": [{"role": "user", "content": "hello"}]}
 STREAMED_CHAT = CHAT | {"stream": True, "max_tokens": 8}
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.proxy.support import Rig, rig, running
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 HERE = "https://app.example.org"
 ELSEWHERE = "https://evil.example.org"
 

@@ -10,6 +10,8 @@ import pytest
 from steersman_sim.engine import EngineConfig, Runtime
 from tests.proxy.support import rig, until
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 LONG = {"text": "a", "sampling_params": {"max_new_tokens": 100_000, "ignore_eos": True}}
 
 

@@ -14,6 +14,8 @@ from steersman_proxy.routing.engines import Engine
 from steersman_sim.engine import EngineConfig
 from tests.proxy.support import Rig, Watching, rig
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 INSTANT = EngineConfig(speed=0)
 
 

@@ -59,6 +59,7 @@ async def test_for_ten_seconds_an_engine_that_is_out_gets_nothing(
         assert world.engines["out"].journal.count == before
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_field_failure_3_a_paused_engine_sees_nothing_until_it_resumes(
     tmp_path: Path,
 ) -> None:
@@ -85,6 +86,7 @@ async def test_field_failure_3_a_paused_engine_sees_nothing_until_it_resumes(
         assert len(engine.journal.of("/v1/completions")) == 1
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_field_failure_4_one_request_is_held_through_a_pause(tmp_path: Path) -> None:
     """slime#1328: 60 times 503 during a pause of 90 s ended the rollout. (Shorter here.)"""
     async with rig(tmp_path, {"e0": "7", "e1": "7"}, config=EngineConfig(speed=0)) as world:
@@ -109,6 +111,7 @@ async def test_field_failure_4_one_request_is_held_through_a_pause(tmp_path: Pat
         assert tries == [200]
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_field_failure_4_after_the_limit_there_is_one_503_with_retry_after(
     tmp_path: Path,
 ) -> None:
@@ -127,6 +130,7 @@ async def test_field_failure_4_after_the_limit_there_is_one_503_with_retry_after
         assert world.received("e0") == 0
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_those_who_wait_get_503_once_nothing_is_worth_waiting_for(tmp_path: Path) -> None:
     async with rig(tmp_path, {"e0": "7", "e1": "7"}, config=EngineConfig(speed=0)) as world:
         await world.edit("e0", control="paused")
@@ -144,6 +148,7 @@ async def test_those_who_wait_get_503_once_nothing_is_worth_waiting_for(tmp_path
         }
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_the_number_and_the_bytes_of_those_who_wait_are_bounded(tmp_path: Path) -> None:
     limits = hold(max_requests=5, max_bytes=100_000)
     async with rig(tmp_path, {"e0": "7"}, config=EngineConfig(speed=0), routing=limits) as world:
@@ -163,6 +168,7 @@ async def test_the_number_and_the_bytes_of_those_who_wait_are_bounded(tmp_path: 
         assert {status for status, _, _ in await asyncio.gather(*few)} == {200}
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_who_leaves_leaves_the_queue(tmp_path: Path) -> None:
     async with rig(tmp_path, {"e0": "7"}, config=EngineConfig(speed=0)) as world:
         await world.edit("e0", control="paused")
@@ -180,6 +186,7 @@ async def test_who_leaves_leaves_the_queue(tmp_path: Path) -> None:
         await world.idle()
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_a_key_waits_for_its_own_engine_under_sticky_pause(tmp_path: Path) -> None:
     routing = PoolSettings(sticky_pause=True)
     versions = {f"e{i}": "7" for i in range(4)}
@@ -201,6 +208,7 @@ async def test_a_key_waits_for_its_own_engine_under_sticky_pause(tmp_path: Path)
         assert headers["x-smg-routed-worker-id"] == world.engines[own].url
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_a_key_moves_on_while_its_engine_is_closed_and_returns(tmp_path: Path) -> None:
     versions = {f"e{i}": "7" for i in range(4)}
     async with rig(tmp_path, versions, config=EngineConfig(speed=0)) as world:
@@ -220,6 +228,7 @@ async def test_a_key_moves_on_while_its_engine_is_closed_and_returns(tmp_path: P
         assert await served_by() == own
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_no_more_than_the_limit_is_in_flight_on_an_engine(tmp_path: Path) -> None:
     routing = PoolSettings(max_in_flight_per_engine=3)
     async with rig(tmp_path, {"e0": "7", "e1": "7"}, routing=routing) as world:
@@ -267,6 +276,7 @@ class SlowEngine:
             server.close()
 
 
+@pytest.mark.usefixtures("adapter")
 async def test_two_thousand_held_requests_spread_over_engines_that_open_one_by_one(
     tmp_path: Path,
 ) -> None:

@@ -11,6 +11,8 @@ from steersman_proxy.settings import ProbeSettings
 from steersman_sim.engine import EngineConfig, Fault, Runtime
 from tests.proxy.support import Rig, rig, until
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 K0 = "k0-of-the-clients"
 K1 = "k1-of-the-engine"
 ADMIN = "k2-of-the-admin"

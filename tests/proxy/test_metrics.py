@@ -16,6 +16,8 @@ from steersman.settings import HoldSettings, PoolSettings
 from steersman_sim.engine import EngineConfig
 from tests.proxy.support import Rig, rig, running, until
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 
 class Series(NamedTuple):
     """One line of the exposition, without its value."""

@@ -15,6 +15,8 @@ from steersman.settings import PoolSettings
 from steersman_sim.engine import EngineConfig
 from tests.proxy.support import Rig, rig, running
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 Header = tuple[bytes, bytes]
 
 HOP_BY_HOP = {

@@ -12,6 +12,8 @@ from yarl import URL
 from steersman_sim.engine import EngineConfig, Fault, Runtime
 from tests.proxy.support import Rig, rig, until
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 
 @pytest.fixture(params=[Runtime.SGLANG, Runtime.VLLM], ids=["sglang", "vllm"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:

@@ -13,6 +13,8 @@ from steersman_proxy.routing.engines import Engine
 from steersman_sim.engine import EngineConfig
 from tests.proxy.support import Watching, refit, rig, until
 
+pytestmark = pytest.mark.usefixtures("adapter")
+
 LATEST = PoolSettings(version_policy=LatestOnly())
 
 
