@@ -20,7 +20,7 @@ from steersman_proxy.routing.hold import HoldQueue
 from steersman_proxy.settings import AdapterKind, ProxySettings
 from tests.exchange.support import Recorder, row, table
 
-KINDS: tuple[AdapterKind, ...] = ("aiohttp",)
+KINDS: tuple[AdapterKind, ...] = ("splice", "aiohttp")
 """Every adapter that there is."""
 
 kind: AdapterKind = KINDS[0]

@@ -102,5 +102,6 @@ async def test_the_janitor_comes_at_the_earliest_moment_and_then_when_it_is_told
     await done.wait()
     janitor.expect(start + 30)
     janitor.close()
-    assert visits[0] >= 0.02
-    assert visits[1] >= 0.06
+    # uvloop counts whole milliseconds, from the beginning of its turn.
+    assert visits[0] >= 0.018
+    assert visits[1] >= 0.058

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from steersman.settings import BreakerSettings, PoolSettings, Timeouts
-from steersman_proxy.http.upstream import Answer
+from steersman_proxy.http.attempt import Attempt
 from steersman_proxy.load.breaker import BreakerState
 from steersman_sim.engine import EngineConfig
 from tests.http.fake_engine import OK, STREAM, FakeEngine, Watched, Wire, always, fake_engine
@@ -306,18 +306,18 @@ async def test_field_failure_36_d_an_engine_that_resets_what_is_being_closed(
 async def test_field_failure_36_d_closing_the_engine_s_connection_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    abort = Answer.abort
+    close = Attempt.close
     raised = 0
 
-    def abort_and_raise(answer: Answer) -> None:
+    def close_and_raise(attempt: Attempt) -> None:
         nonlocal raised
-        abort(answer)
-        if not answer.complete:
+        ours = attempt.drop is not None
+        close(attempt)
+        if ours:
             raised += 1
             raise OSError(errno.ENOTCONN, "the socket is not connected any more")
 
-    monkeypatch.setattr(Answer, "abort", abort_and_raise)
-    monkeypatch.delattr(Answer, "__del__")
+    monkeypatch.setattr(Attempt, "close", close_and_raise)
     script = Watched(STREAM, b"5\r\nhello\r\n")
     async with fake_engine(script) as engine, running(tmp_path, rows(engine)) as world:
         async with world.client.post(f"{world.url}/generate", json=BODY | {"stream": True}) as a:

@@ -5,6 +5,7 @@ edited rather than rebuilt: an action names what to take out and what to put in,
 may splice bytes.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -19,24 +20,38 @@ Header = tuple[bytes, bytes]
 
 
 class RequestHead:
-    """The head of a client's request as it was received; not changed afterwards."""
+    """The head of a client's request as it was received; not changed afterwards.
 
-    __slots__ = ("_first", "headers", "method", "path", "target")
+    ``names`` are those of ``headers`` in lower case, if they are known already.
+    """
 
-    def __init__(self, method: str, target: str, headers: list[Header]) -> None:
+    __slots__ = ("headers", "method", "path", "raw", "target")
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        headers: list[Header],
+        names: Sequence[bytes] | None = None,
+    ) -> None:
         self.method = method
         self.target = target
         """Path and query, not decoded."""
         self.headers = headers
         self.path = target.partition("?")[0]
         """The target without its query, not decoded."""
-        # A request is asked for ten headers and has as many: sorted once they cost a tenth. From
-        # the end, so that of two the first is kept.
-        self._first = {name.lower(): value for name, value in reversed(headers)}
+        # A request is asked for ten headers and has as many: sorted once they cost a tenth.
+        names = [name.lower() for name, _ in headers] if names is None else names
+        raw = dict(zip(names, [value for _, value in headers], strict=True))
+        if len(raw) != len(headers):
+            # From the end, so that of two the first is kept.
+            raw = {name.lower(): value for name, value in reversed(headers)}
+        self.raw = raw
+        """The value of the first header of each lower-case name, as it came."""
 
     def first(self, name: bytes) -> str | None:
         """The value of the first header of that lower-case name, trimmed."""
-        value = self._first.get(name)
+        value = self.raw.get(name)
         return None if value is None else value.decode("latin-1").strip()
 
 

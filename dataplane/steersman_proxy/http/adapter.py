@@ -6,6 +6,7 @@ from typing import Protocol
 
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter
+from steersman_proxy.http.splice.adapter import SpliceAdapter
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.own.routes import OwnRoutes
 from steersman_proxy.routing.hold import HoldQueue
@@ -71,4 +72,8 @@ def make_adapter(
     context: Context, *, upstream: UpstreamPool, hold: HoldQueue, own: OwnRoutes
 ) -> Adapter:
     """The adapter that ``context.settings.adapter`` names."""
-    return AiohttpAdapter(context, upstream=upstream, hold=hold, own=own)
+    match context.settings.adapter:
+        case "splice":
+            return SpliceAdapter(context, upstream=upstream, hold=hold, own=own)
+        case "aiohttp":
+            return AiohttpAdapter(context, upstream=upstream, hold=hold, own=own)

@@ -13,39 +13,26 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from steersman.errors import InvalidRequest, ProxyFault
+from steersman.errors import Fault, InvalidRequest, ProxyFault
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import Cut, RequestHead, Respond
-from steersman_proxy.exchange.replies import reply_with
+from steersman_proxy.http import limits
 from steersman_proxy.http.client_answer import ClientAnswer
-from steersman_proxy.http.client_connection import TAIL_LIMIT, ClientConnection, ClientStalled
+from steersman_proxy.http.client_connection import ClientConnection, ClientStalled
 from steersman_proxy.http.drive import Drive, Means, respond
 from steersman_proxy.http.janitor import Janitor
+from steersman_proxy.http.tasks import TaskSet
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.own.routes import OwnRoutes
-from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.hold import HoldQueue
 from steersman_proxy.settings import ProxySettings
 
 _log = logging.getLogger("steersman.http")
 
-MAX_LINE = 65536
-"""Bytes of the request line, and of one header."""
-
-MAX_HEADERS = 256
-
-READ_AHEAD = 256 * 1024
-"""Bytes of a body that are read before the exchange asks for them."""
-
-LINGER = 2.0
-"""Seconds for which the rest of a refused upload is read, so that the client sees the answer."""
-
-MOMENT = 0.1
-"""Seconds for which idle connections are kept when no new ones are accepted any more."""
-
-KEEP_ALIVE = 3600.0
-"""Seconds for which an idle client connection is kept; longer than any load balancer's."""
+MOMENT = limits.MOMENT
+KEEP_ALIVE = limits.KEEP_ALIVE
+LINGER = limits.LINGER
 
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
@@ -57,13 +44,14 @@ class AiohttpAdapter:
         self, context: Context, *, upstream: UpstreamPool, hold: HoldQueue, own: OwnRoutes
     ) -> None:
         self._context = context
-        self._own = own
+        self._tasks = TaskSet()
         self._janitor = Janitor(self.sweep, clock=context.clock)
         self._means = Means(
             upstream=upstream,
             hold=hold,
             own=own,
             janitor=self._janitor,
+            tasks=self._tasks,
             upload_stall=context.settings.defaults.timeouts.client_stall,
         )
         self._running: dict[asyncio.Task[Any], Exchange | None] = {}
@@ -72,19 +60,20 @@ class AiohttpAdapter:
         """By its task, what tells the exchange of a request that it is being cut."""
         self.cuts = 0
         """Requests that were cut because the operator wanted their engine free."""
-        self._aborts: set[asyncio.Task[None]] = set()
         self._idle: asyncio.Event | None = None
         self._server = _Server(
             self._handle,
-            tail_limit=_tail_limit(context.settings),
+            context=context,
+            tail_limit=tail_limit(context.settings),
             access_log=None,
             auto_decompress=False,
-            keepalive_timeout=KEEP_ALIVE,
-            max_line_size=MAX_LINE,
-            max_field_size=MAX_LINE,
-            max_headers=MAX_HEADERS,
-            lingering_time=LINGER,
-            read_bufsize=READ_AHEAD,
+            keepalive_timeout=limits.KEEP_ALIVE,
+            # The gate before the parser has these limits; so the parser meets none of its own.
+            max_line_size=limits.MAX_HEAD,
+            max_field_size=limits.MAX_HEAD,
+            max_headers=limits.MAX_HEADERS,
+            lingering_time=limits.LINGER,
+            read_bufsize=limits.READ_AHEAD,
             logger=_log,
         )
 
@@ -110,7 +99,7 @@ class AiohttpAdapter:
         so that its client could not know whether it was sent; within a moment it is here instead,
         and is told.
         """
-        moment = min(MOMENT, timeout)
+        moment = min(limits.MOMENT, timeout)
         await asyncio.sleep(moment)
         timeout -= moment
         for connection in self.connections:
@@ -157,7 +146,7 @@ class AiohttpAdapter:
     async def close(self) -> None:
         """Cut everything now."""
         self._janitor.close()
-        running = [*self._running, *self._aborts]
+        running = [*self._running]
         for task in running:
             task.cancel()
         for connection in self._server.connections:
@@ -165,6 +154,7 @@ class AiohttpAdapter:
                 # Not `close`, which would wait for clients to take what they were sent.
                 connection.transport.abort()
         await asyncio.gather(*running, return_exceptions=True)
+        await self._tasks.close()
         await self._server.shutdown(0.1)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -209,14 +199,8 @@ class AiohttpAdapter:
         finally:
             exchange.close(client_gone=client_gone)
             if exchange.abandoned is not None:
-                self._abort(*exchange.abandoned)
+                self._means.aborts.tell(*exchange.abandoned)
         return client
-
-    def _abort(self, engine: Engine, rid: str) -> None:
-        """Tell the engine, without waiting for it; the closed connection has told it already."""
-        task = asyncio.ensure_future(self._own.abort_one(engine, rid))
-        self._aborts.add(task)
-        task.add_done_callback(self._aborts.discard)
 
 
 async def _cut_short(client: ClientAnswer, reply: Respond | Cut) -> None:
@@ -243,9 +227,10 @@ async def _give_up(client: ClientAnswer, exchange: Exchange) -> None:
         client.cut(at_once=True)
 
 
-def _tail_limit(settings: ProxySettings) -> float:
+def tail_limit(settings: ProxySettings) -> float:
+    """Seconds for which a client may take nothing, as the kernel counts: above every other limit."""
     stalls = [pool.timeouts.client_stall for pool in (settings.defaults, *settings.pools.values())]
-    return max(TAIL_LIMIT, 2 * max(stalls))
+    return max(limits.TAIL_LIMIT, 2 * max(stalls))
 
 
 def _target(request: web.BaseRequest) -> str:
@@ -258,9 +243,12 @@ def _target(request: web.BaseRequest) -> str:
 
 
 class _Connection(ClientConnection):
-    """With our own words for requests that aiohttp cannot parse."""
+    """With our own words for requests that are refused before there is an exchange for them."""
 
-    __slots__ = ()
+    __slots__ = ("context",)
+
+    context: Context
+    """Set by whoever makes the connection."""
 
     def handle_error(
         self,
@@ -270,18 +258,34 @@ class _Connection(ClientConnection):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The answer to what is no HTTP request; the connection ends with it."""
-        text = " ".join((message or "it cannot be parsed").split())[:300]
-        reply = reply_with(InvalidRequest(f"this is not an HTTP/1.1 request: {text}"), close=True)
-        return _Malformed(request, reply)
+        if isinstance(exc, InvalidRequest):
+            error = exc
+        else:
+            text = " ".join((message or "it cannot be parsed").split())[:300]
+            error = InvalidRequest(f"this is not an HTTP/1.1 request: {text}", fault=Fault.OTHER)
+        method, target = self.refused
+        exchange = Exchange(self.context, RequestHead(method, target, []))
+        return _Refusal(request, exchange, error)
 
 
-class _Malformed(ClientAnswer):
-    def __init__(self, request: web.BaseRequest, reply: Respond) -> None:
+class _Refusal(ClientAnswer):
+    """The answer to a request that was not let in. It is counted and logged as every other one."""
+
+    def __init__(self, request: web.BaseRequest, exchange: Exchange, error: InvalidRequest) -> None:
         super().__init__(request)
-        self._reply = reply
+        self._exchange = exchange
+        self._error = error
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        await respond(self, self._reply)
+        reply = self._exchange.refuse(self._error, close=True)
+        client_gone = True
+        try:
+            await respond(self, reply)
+            client_gone = False
+        except ClientStalled:
+            self.cut(at_once=True)
+        finally:
+            self._exchange.close(client_gone=client_gone)
 
 
 class _Server(web.Server):
@@ -291,14 +295,17 @@ class _Server(web.Server):
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         *,
+        context: Context,
         tail_limit: float,
         **settings: Any,
     ) -> None:
         super().__init__(handler, handler_cancellation=True)
+        self._context = context
         self._tail_limit = tail_limit
         self._settings = settings
 
     def __call__(self) -> ClientConnection:
         connection = _Connection(self, loop=self._loop, **self._settings)
+        connection.context = self._context
         connection.tail_limit = self._tail_limit
         return connection

@@ -5,7 +5,6 @@ action after the other. Whoever calls this closes the exchange, whatever happens
 """
 
 import asyncio
-from http import HTTPStatus
 
 from aiohttp import web
 
@@ -25,12 +24,14 @@ from steersman_proxy.exchange.messages import (
     Serve,
     StartAnswer,
 )
+from steersman_proxy.http.aborting import Aborts
 from steersman_proxy.http.client_answer import ClientAnswer
 from steersman_proxy.http.client_connection import ClientStalled
 from steersman_proxy.http.endpoint import base_url
 from steersman_proxy.http.failure import AttemptFailed
-from steersman_proxy.http.headers import request_headers, response_headers
+from steersman_proxy.http.headers import reason_phrase, request_headers, response_headers
 from steersman_proxy.http.janitor import Janitor
+from steersman_proxy.http.tasks import TaskSet
 from steersman_proxy.http.upstream import Answer, UpstreamPool
 from steersman_proxy.own.routes import OwnRoutes
 from steersman_proxy.routing.hold import HoldQueue, Ticket
@@ -47,12 +48,15 @@ class Means:
         hold: HoldQueue,
         own: OwnRoutes,
         janitor: Janitor,
+        tasks: TaskSet,
         upload_stall: float,
     ) -> None:
         self.upstream = upstream
         self.hold = hold
         self.own = own
         self.janitor = janitor
+        self.tasks = tasks
+        self.aborts = Aborts(own, tasks=tasks)
         self.upload_stall = upload_stall
 
 
@@ -249,13 +253,6 @@ async def respond(client: ClientAnswer, action: Respond) -> None:
     if action.close:
         client.close_after()
     head = client.start(
-        action.status, _reason(action.status), action.headers, length=len(action.body)
+        action.status, reason_phrase(action.status), action.headers, length=len(action.body)
     )
     await client.finish([action.body], head=head)
-
-
-def _reason(status: int) -> bytes:
-    try:
-        return HTTPStatus(status).phrase.encode()
-    except ValueError:
-        return b""

@@ -6,6 +6,7 @@ repetitions. Nothing is invented: no ``Accept-Encoding``, ``User-Agent``, ``Date
 
 import re
 from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 
 from steersman_proxy.exchange.messages import Header
 
@@ -25,9 +26,10 @@ HOP_BY_HOP = frozenset(
 
 # Host and Content-Length are set anew. Expect was answered by us: we hold the whole body already.
 _SET_BY_US = frozenset({b"host", b"content-length", b"expect"})
-_NEVER_SENT = HOP_BY_HOP | _SET_BY_US
+NEVER_SENT = HOP_BY_HOP | _SET_BY_US
+"""Headers of a client that no engine gets, in lower case."""
 
-_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LINE_BREAK = re.compile(rb"[\r\n\0]")
@@ -52,9 +54,9 @@ def request_headers(
     method or the body asks for one. ``remove`` holds lower-case names; ``add`` is appended as it is.
     """
     headers = [(b"Host", authority)]
-    headers += _without(raw, _NEVER_SENT | remove)
+    headers += _without(raw, NEVER_SENT | remove)
     headers += add
-    if body_length or method in _METHODS_WITH_BODY:
+    if body_length or method in METHODS_WITH_BODY:
         headers.append((b"Content-Length", str(body_length).encode("ascii")))
     return headers
 
@@ -101,6 +103,14 @@ def answer_head(status: int, reason: bytes, headers: Sequence[Header]) -> bytes:
         check_headers(headers)
         raise InvalidHeader("the reason of an answer has a line break or NUL in it")
     return head
+
+
+def reason_phrase(status: int) -> bytes:
+    """What stands behind the status of an answer of our own; empty for one that has no name."""
+    try:
+        return HTTPStatus(status).phrase.encode()
+    except ValueError:
+        return b""
 
 
 def connection_tokens(raw: Iterable[Header]) -> frozenset[bytes]:

@@ -23,6 +23,7 @@ from steersman_proxy.http.failure import AttemptFailed
 from steersman_proxy.http.framing import AnswerFraming
 from steersman_proxy.http.pool import IdleConnections
 from steersman_proxy.http.request import pieces, request_head
+from steersman_proxy.http.tasks import TaskSet
 
 __all__ = ["Answer", "AttemptFailed", "UpstreamPool"]
 
@@ -79,6 +80,26 @@ class Answer:
             self.abort()
 
 
+def of_second_try(first: AttemptFailed, second: AttemptFailed) -> AttemptFailed:
+    """What is told when a request could not be sent again after ``first`` on a reused connection."""
+    if first.discarded or not second.unsent:
+        return second
+    # The engine may have died of the very request; another one must not get it.
+    detail = f"{first}; then it could not be sent again: {second}"
+    return AttemptFailed(first.failure, detail)
+
+
+class UpstreamRequest(NamedTuple):
+    """A request to an engine as bytes; can be sent any number of times."""
+
+    endpoint: Endpoint
+    method: str
+    head: bytes
+    body: Sequence[bytes]
+    timeouts: Timeouts
+    may_start: Callable[[], bool] | None = None
+
+
 class UpstreamPool:
     """All connections to engines of one event loop.
 
@@ -102,6 +123,8 @@ class UpstreamPool:
         self._scratch = memoryview(bytearray(READ_SIZE))
         self._idle = IdleConnections(max_per_endpoint=max_idle_per_engine)
         self._connections: set[Connection] = set()
+        self.tasks = TaskSet()
+        """Of those that connect without being waited for."""
         self._closing = False
         self._all_lost: asyncio.Future[None] | None = None
 
@@ -126,10 +149,10 @@ class UpstreamPool:
         """
         base = base_url(url)
         head = request_head(method=method, target=base.path + target, headers=headers)
-        request = _Request(base.endpoint, method, head, body, timeouts, may_start)
-        connection = self._idle.take(base.endpoint)
+        request = UpstreamRequest(base.endpoint, method, head, body, timeouts, may_start)
+        connection = self.take_idle(base.endpoint)
         if connection is None:
-            return await self._send(request, await self._connect(request))
+            return await self._send(request, await self.connect(request))
         try:
             return await self._send(request, connection)
         except AttemptFailed as error:
@@ -142,6 +165,7 @@ class UpstreamPool:
         """Close all connections and wait until they are gone; answers still read then fail."""
         self._closing = True
         self._idle.close()
+        await self.tasks.close()
         for connection in tuple(self._connections):
             connection.abort()
         if self._connections:
@@ -157,10 +181,17 @@ class UpstreamPool:
         """How many connections there are, idle or not."""
         return len(self._connections)
 
-    async def _send(self, request: "_Request", connection: Connection) -> Answer:
-        framing = AnswerFraming(method=request.method, max_head_bytes=self._max_head_bytes)
+    def take_idle(self, endpoint: Endpoint) -> Connection | None:
+        """An idle connection that is still usable, if there is one."""
+        return self._idle.take(endpoint)
+
+    def framing(self, method: str) -> AnswerFraming:
+        """The reader of an answer to a request of that method."""
+        return AnswerFraming(method=method, max_head_bytes=self._max_head_bytes)
+
+    async def _send(self, request: UpstreamRequest, connection: Connection) -> Answer:
         attempt = Attempt(
-            framing=framing,
+            framing=self.framing(request.method),
             unwritten=pieces(request.head, request.body),
             timeouts=request.timeouts,
             may_start=request.may_start,
@@ -173,18 +204,18 @@ class UpstreamPool:
             raise
         return Answer(attempt)
 
-    async def _send_again(self, request: "_Request", first: AttemptFailed) -> Answer:
+    async def _send_again(self, request: UpstreamRequest, first: AttemptFailed) -> Answer:
         """On a fresh connection: a second idle one could be closed just as well."""
         try:
-            return await self._send(request, await self._connect(request))
+            return await self._send(request, await self.connect(request))
         except AttemptFailed as error:
-            if first.discarded or not error.unsent:
-                raise
-            # The engine may have died of the very request; another one must not get it.
-            detail = f"{first}; then it could not be sent again: {error}"
-            raise AttemptFailed(first.failure, detail) from None
+            raise of_second_try(first, error) from None
 
-    async def _connect(self, request: "_Request") -> Connection:
+    async def connect(self, request: UpstreamRequest) -> Connection:
+        """A new connection to the request's engine.
+
+        :raises AttemptFailed: if none comes about in time.
+        """
         self._check_open()
         endpoint = request.endpoint
         loop = asyncio.get_running_loop()
@@ -236,14 +267,3 @@ class UpstreamPool:
         self._connections.discard(connection)
         if not self._connections and self._all_lost is not None and not self._all_lost.done():
             self._all_lost.set_result(None)
-
-
-class _Request(NamedTuple):
-    """What :meth:`UpstreamPool.exchange` was asked for; can be sent any number of times."""
-
-    endpoint: Endpoint
-    method: str
-    head: bytes
-    body: Sequence[bytes]
-    timeouts: Timeouts
-    may_start: Callable[[], bool] | None

@@ -1,0 +1,374 @@
+"""A client's connection: where requests begin and end in what comes, and one after the other.
+
+Reading goes on while a request is served, so that a client that leaves is noticed at once; what
+comes meanwhile is the next request, and is kept up to :data:`SURPLUS_LIMIT`. Beyond that reading
+stops, and the socket is asked now and then whether the client is still there.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from steersman.clock import Clock
+from steersman_proxy.http.client_connection import HEAD_LIMIT, WRITE_LIMIT
+from steersman_proxy.http.client_socket import has_left, set_tail_limit, untaken
+from steersman_proxy.http.splice.head import RegularHead, may_become_regular, regular_head
+from steersman_proxy.http.splice.request import SplicedRequest
+from steersman_proxy.http.timer import MovingDeadline
+
+HEAD_SIZE = 64 * 1024
+"""Bytes of a head; a longer one is for the aiohttp adapter to refuse."""
+
+SURPLUS_LIMIT = 64 * 1024
+"""Bytes of later requests that are kept while one is served."""
+
+AT_A_TIME = 16
+"""Requests that are begun within one turn of the loop, if their answers need no waiting."""
+
+WATCH_EVERY = 1.0
+"""Seconds between two looks at a client that is not read."""
+
+_JOINED = 64 * 1024
+"""Parts of an answer below this are joined into one; a larger body is not copied."""
+
+
+class Owner(Protocol):
+    """The adapter, as its connections know it."""
+
+    keep_alive: float
+    """Seconds for which an idle connection is kept."""
+    linger: float
+    """Seconds for which the rest of an upload is read that was answered before its end."""
+    upload_stall: float
+    """Seconds for which a client may send nothing of its body."""
+    tail_limit: float
+    """Seconds for which it may take nothing, as the kernel counts."""
+
+    def connected(self, front: "Front") -> None:
+        """A connection was made."""
+        ...
+
+    def lost(self, front: "Front") -> None:
+        """A connection is gone."""
+        ...
+
+    def begin(self, front: "Front", head: RegularHead) -> SplicedRequest:
+        """Make the request of a head."""
+        ...
+
+    def ended(self, request: SplicedRequest) -> None:
+        """A request is over."""
+        ...
+
+    def hand_over(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Leave the connection to the aiohttp adapter, for good; ``data`` is not served yet."""
+        ...
+
+
+class Front(asyncio.Protocol):
+    """One client's connection. Serves one request at a time, in the order in which they came."""
+
+    __slots__ = (
+        "_advancing",
+        "_again",
+        "_buffer",
+        "_closing",
+        "_deadline",
+        "_head_begun",
+        "_loop",
+        "_owner",
+        "_reading_paused",
+        "_request",
+        "_stall",
+        "_unread",
+        "_watch",
+        "transport",
+        "writing_paused",
+    )
+
+    def __init__(self, owner: Owner, *, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._deadline = MovingDeadline(loop, clock=clock, expired=self._expired)
+        self.transport: asyncio.Transport | None = None
+        self.writing_paused = False
+        """Whether the client takes less than is written to it."""
+        self._buffer = b""
+        """What has come and belongs to no request yet."""
+        self._unread = 0
+        """Bytes of the body of the request begun last that have not come yet."""
+        self._request: SplicedRequest | None = None
+        self._head_begun = False
+        """Whether a part of a head has come, and its time runs."""
+        self._closing = False
+        """Whether the connection ends once the rest of the body was read."""
+        self._advancing = False
+        self._again: asyncio.Handle | None = None
+        self._reading_paused = False
+        self._stall: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    # --- called by the transport ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the interface without being of the class.
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        set_tail_limit(transport, seconds=self._owner.tail_limit)
+        self._owner.connected(self)
+        self._deadline.set(self._owner.keep_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._buffer = b""
+        self._stop_timers()
+        self._let_request_go()
+        self._owner.lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        self._advance()
+
+    def eof_received(self) -> None:
+        # Returning nothing closes the transport. A client that ends its side of the connection
+        # cannot be told from one that has left.
+        self._let_request_go()
+
+    def pause_writing(self) -> None:
+        self.writing_paused = True
+        self._watch_stall()
+
+    def resume_writing(self) -> None:
+        self.writing_paused = False
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        if self._request is not None:
+            self._request.writable()
+        self._advance()
+
+    # --- called by the request --------------------------------------------------------------------
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Hand parts of an answer over to the socket."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return  # The request learns of it when the connection is lost, in this turn or the next.
+        if sum(map(len, parts)) < _JOINED:
+            transport.write(b"".join(parts))
+        else:
+            transport.writelines(parts)
+
+    def cut(self, *, at_once: bool = False) -> None:
+        """End the connection; what was written before still gets there, unless ``at_once``."""
+        self._closing = True
+        if self.transport is not None:
+            if at_once:
+                self.transport.abort()
+            else:
+                self.transport.close()
+
+    def finished(self, request: SplicedRequest, *, persistent: bool) -> None:
+        """A request is over."""
+        self._request = None
+        self._owner.ended(request)
+        if not persistent:
+            self._closing = True
+        if self._unread:
+            self._deadline.set(self._owner.linger)
+        elif self._closing:
+            self._close()
+            return
+        else:
+            self._deadline.set(self._owner.keep_alive)
+        self._advance()
+
+    # --- called by the adapter --------------------------------------------------------------------
+
+    @property
+    def request(self) -> SplicedRequest | None:
+        """What is being served."""
+        return self._request
+
+    def close_if_idle(self) -> None:
+        """Close unless a request is being read or answered."""
+        if self._request is None and not self._buffer and not self._unread:
+            self._close()
+
+    def drop(self) -> None:
+        """Close now, without waiting for a client to take what it was sent."""
+        self._let_request_go()
+        if self.transport is not None:
+            self.transport.abort()
+
+    # --- what has come ----------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Go on with what has come, as far as it goes."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            begun = 0
+            while self._buffer:
+                if self._unread:
+                    self._take_body()
+                elif self._request is not None or self._closing or self.writing_paused:
+                    break
+                elif begun == AT_A_TIME:
+                    # Others have their turn; a client may send thousands of tiny ones in one read.
+                    if self._again is None:
+                        self._again = self._loop.call_soon(self._go_on)
+                    break
+                elif self._take_head():
+                    begun += 1
+                else:
+                    break
+        finally:
+            self._advancing = False
+        request = self._request
+        if self._unread and request is not None and request.wants_body:
+            self._deadline.set(self._owner.upload_stall)
+        self._limit_surplus()
+
+    def _go_on(self) -> None:
+        self._again = None
+        self._advance()
+
+    def _take_head(self) -> bool:
+        """Begin the next request; whether there was one."""
+        data = self._buffer
+        end = data.find(b"\r\n\r\n") + 4
+        if end < 4 or end > HEAD_SIZE:
+            if len(data) > HEAD_SIZE or not may_become_regular(data):
+                self._hand_over()
+            else:
+                self._await_head()
+            return False
+        head = regular_head(data, end)
+        if head is None:
+            self._hand_over()
+            return False
+        self._buffer = data[end:]
+        self._unread = head.length
+        self._head_begun = False
+        self._deadline.clear()
+        self._request = request = self._owner.begin(self, head)
+        request.start()
+        return True
+
+    def _await_head(self) -> None:
+        """A head has begun and is not whole. Its time counts from its first byte."""
+        if not self._head_begun:
+            self._head_begun = True
+            self._deadline.set(HEAD_LIMIT)
+
+    def _take_body(self) -> None:
+        data, unread = self._buffer, self._unread
+        if len(data) > unread:
+            data, self._buffer = data[:unread], data[unread:]
+        else:
+            self._buffer = b""
+        self._unread = unread = unread - len(data)
+        request = self._request
+        if request is not None and request.wants_body:
+            if not unread:
+                self._deadline.clear()
+            request.feed(data, last=not unread)
+        elif request is None and not unread:
+            # The rest of an upload that was answered already.
+            if self._closing:
+                self._close()
+            else:
+                self._deadline.set(self._owner.keep_alive)
+
+    def _hand_over(self) -> None:
+        transport, data = self.transport, self._buffer
+        if transport is None:
+            return
+        self._buffer = b""
+        self._stop_timers()
+        self.transport = None
+        if self._reading_paused:
+            transport.resume_reading()
+        self._owner.lost(self)
+        self._owner.hand_over(transport, data)
+
+    def _limit_surplus(self) -> None:
+        """Stop reading while too much waits for the request that is served now."""
+        transport = self.transport
+        if transport is None:
+            return
+        too_much = len(self._buffer) > SURPLUS_LIMIT
+        if too_much == self._reading_paused:
+            return
+        self._reading_paused = too_much
+        if too_much:
+            transport.pause_reading()
+            self._watch = self._loop.call_later(WATCH_EVERY, self._look_for_client)
+        else:
+            transport.resume_reading()
+            if self._watch is not None:
+                self._watch.cancel()
+                self._watch = None
+
+    def _look_for_client(self) -> None:
+        self._watch = None
+        if self.transport is None:
+            return
+        if has_left(self.transport):
+            self._let_request_go()
+            self.transport.abort()
+        else:
+            self._watch = self._loop.call_later(WATCH_EVERY, self._look_for_client)
+
+    # --- what does not come -----------------------------------------------------------------------
+
+    def _expired(self) -> None:
+        request = self._request
+        if request is None:
+            # Idle for too long, a head that is late, or an upload that nobody wants.
+            self._close()
+        elif request.wants_body:
+            request.stalled(f"sent nothing for {self._owner.upload_stall:g} s")
+
+    def _watch_stall(self) -> None:
+        """See whether the client takes anything in the time that it has."""
+        transport, request = self.transport, self._request
+        if transport is not None and request is not None:
+            self._stall = self._loop.call_later(
+                request.stall, self._look_at_stall, request, untaken(transport)
+            )
+
+    def _look_at_stall(self, request: SplicedRequest, waiting: int) -> None:
+        self._stall = None
+        if not self.writing_paused or self.transport is None or self._request is not request:
+            return
+        # Only time makes a stall: room may also come from the kernel, which grows its buffer as it
+        # likes and takes ours over before the client has taken anything.
+        if untaken(self.transport) >= waiting:
+            request.stalled(f"took nothing for {request.stall:g} s")
+        else:
+            self._watch_stall()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        self._closing = True
+        if self.transport is not None:
+            self.transport.close()
+
+    def _let_request_go(self) -> None:
+        """The client has left."""
+        self._closing = True
+        request, self._request = self._request, None
+        if request is not None:
+            request.client_left()
+            self._owner.ended(request)
+
+    def _stop_timers(self) -> None:
+        self._deadline.cancel()
+        for handle in (self._again, self._stall, self._watch):
+            if handle is not None:
+                handle.cancel()
+        self._again = self._stall = self._watch = None

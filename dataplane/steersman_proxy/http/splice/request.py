@@ -1,0 +1,450 @@
+"""One regular request from its head to the end of its answer, by callbacks.
+
+What to do is decided by :class:`~steersman_proxy.exchange.exchange.Exchange`, as for the aiohttp
+adapter; here it is done without a task. Everything that can happen to the request enters by one of
+the public methods, each of which leaves it in a state in which all others may be called.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from steersman.errors import InvalidRequest, ProxyFault, RequestError
+from steersman_proxy.exchange.context import Context
+from steersman_proxy.exchange.exchange import Exchange
+from steersman_proxy.exchange.messages import (
+    Action,
+    AnswerAction,
+    Collect,
+    Cut,
+    Finish,
+    Hold,
+    ReadBody,
+    Relay,
+    Respond,
+    Send,
+    Serve,
+    StartAnswer,
+)
+from steersman_proxy.http.answer_frame import AnswerFrame
+from steersman_proxy.http.drive import Means
+from steersman_proxy.http.endpoint import base_url
+from steersman_proxy.http.headers import reason_phrase, response_headers
+from steersman_proxy.http.sending import Sending
+from steersman_proxy.http.splice.head import RegularHead
+from steersman_proxy.http.upstream import UpstreamRequest
+from steersman_proxy.own.answer import OwnAnswer
+from steersman_proxy.routing.hold import Ticket
+from steersman_proxy.routing.request import Selected
+
+_log = logging.getLogger("steersman.http")
+
+
+class Client(Protocol):
+    """The connection that the request came on."""
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether so much waits for the client that no more should be written."""
+        ...
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Hand bytes over to the socket."""
+        ...
+
+    def cut(self, *, at_once: bool = False) -> None:
+        """End the connection so that the client sees a broken answer.
+
+        What was written before still gets there, unless ``at_once``.
+        """
+        ...
+
+    def finished(self, request: "SplicedRequest", *, persistent: bool) -> None:
+        """The request is over; ``persistent`` says whether its connection may be used again."""
+        ...
+
+
+class _Stage(Enum):
+    BEGINNING = auto()
+    UPLOAD = auto()
+    WAITING = auto()
+    """For one of our own routes, in the hold queue, or for an engine's answer."""
+    ANSWER = auto()
+    """The engine's answer is passed on, or collected."""
+    LAST = auto()
+    """All is written; the client has yet to take it."""
+    OVER = auto()
+
+
+class SplicedRequest:
+    """One request. Its ``exchange`` is closed when ``client.finished`` is called, or before."""
+
+    __slots__ = (
+        "_chunks",
+        "_client",
+        "_context",
+        "_frame",
+        "_head",
+        "_means",
+        "_pending",
+        "_sending",
+        "_serving",
+        "_stage",
+        "_started",
+        "_ticket",
+        "_turn",
+        "exchange",
+        "stall",
+    )
+
+    def __init__(
+        self, means: Means, context: Context, *, head: RegularHead, client: Client
+    ) -> None:
+        self._means = means
+        self._context = context
+        self._client = client
+        self._head = head
+        self.exchange = Exchange(context, head.request)
+        self._frame = AnswerFrame(
+            http11=True, to_head=head.request.method == "HEAD", persistent=head.keep_alive
+        )
+        self._stage = _Stage.BEGINNING
+        self._chunks: list[bytes] = []
+        self._pending = b""
+        """The answer's head, if it is made but not written: it goes with the first of the body."""
+        self._started = False
+        """Whether anything of an answer was written."""
+        self._sending: Sending | None = None
+        self._serving: asyncio.Task[OwnAnswer] | None = None
+        self._ticket: Ticket | None = None
+        self._turn: asyncio.Handle | None = None
+        """Of a request that was released from the hold queue: its sending, in the next turn."""
+        self.stall = 120.0
+        """Seconds for which the client may take nothing."""
+
+    # --- what happens to it -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; the head is here."""
+        try:
+            self._carry_out(self.exchange.start())
+        except Exception:  # noqa: BLE001 - logged whole, and the client is told
+            self._give_up()
+
+    @property
+    def wants_body(self) -> bool:
+        """Whether parts of the body are to be given to :meth:`feed`."""
+        return self._stage is _Stage.UPLOAD
+
+    def feed(self, part: bytes, *, last: bool) -> None:
+        """A part of the body has come."""
+        self._chunks.append(part)
+        if not last:
+            return
+        try:
+            self._carry_out(self._body())
+        except Exception:  # noqa: BLE001 - logged whole, and the client is told
+            self._give_up()
+
+    def writable(self) -> None:
+        """The client has taken enough, so that more may be written."""
+        if self._stage is _Stage.LAST:
+            self._end()
+        elif self._stage is _Stage.ANSWER:
+            self._changed()
+
+    def client_left(self) -> None:
+        """The client's connection is gone, or of no more use."""
+        if self._stage is not _Stage.OVER:
+            self._stage = _Stage.OVER
+            self._let_go()
+            self._close(client_gone=True)
+
+    def stalled(self, what: str) -> None:
+        """The client took or sent nothing for too long."""
+        _log.info("request %s: the client %s; cut", self.exchange.request_id, what)
+        self._client.cut(at_once=True)
+        self.client_left()
+
+    def cut(self, reason: str) -> None:
+        """The operator wants the engine free."""
+        self._let_go()
+        self._end_early(self.exchange.cut(reason))
+
+    def expire(self) -> None:
+        """The request is in flight since too long."""
+        _log.warning("request %s: stale; cut", self.exchange.request_id)
+        self._let_go()
+        self._end_early(self.exchange.expire())
+
+    # --- the request ------------------------------------------------------------------------------
+
+    def _carry_out(self, action: Action) -> None:
+        """Do what the exchange says, up to where something has to be waited for."""
+        while True:
+            match action:
+                case Send():
+                    self._send(action)
+                    return
+                case ReadBody():
+                    # A length over the limit was refused with the head.
+                    if self._head.length:
+                        self._stage = _Stage.UPLOAD
+                        return
+                    action = self._body()
+                case Respond():
+                    self._respond(action)
+                    return
+                case Serve():
+                    self._stage = _Stage.WAITING
+                    self._serve(action)
+                    return
+                case Hold():
+                    self._stage = _Stage.WAITING
+                    refused = self._wait(action)
+                    if refused is None:
+                        return
+                    action = refused
+
+    def _body(self) -> Action:
+        chunks, self._chunks = self._chunks, []
+        return self.exchange.body(chunks)
+
+    def _serve(self, action: Serve) -> None:
+        task = self._means.tasks.start(self._means.own.serve(action, self._head.request))
+        self._serving = task
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[OwnAnswer]) -> None:
+        if self._serving is not task:
+            return
+        self._serving = None
+        try:
+            answer = task.result()
+            self._respond(
+                self.exchange.served(answer.status, answer.headers, answer.body, answer.engine)
+            )
+        except Exception:  # noqa: BLE001 - logged whole, and the client is told
+            self._give_up()
+
+    def _wait(self, action: Hold) -> Action | None:
+        """Stand in the hold queue; an action if that is full."""
+        ticket = self._means.hold.enter(
+            action.request, action.wait.lane, on_release=self._released, on_fail=self._not_released
+        )
+        if not isinstance(ticket, Ticket):
+            return self.exchange.hold_failed(ticket)
+        self._ticket = ticket
+        return None
+
+    # The queue calls these two within its own turn: the exchange takes the guard at once, so that
+    # it is given back even if the client leaves, but the queue is not entered again from here.
+
+    def _released(self, selected: Selected) -> None:
+        self._next_turn(self.exchange.released(selected))
+
+    def _not_released(self, error: RequestError) -> None:
+        self._next_turn(self.exchange.hold_failed(error))
+
+    def _next_turn(self, action: Action) -> None:
+        self._ticket = None
+        self._turn = asyncio.get_running_loop().call_soon(self._in_turn, action)
+
+    def _in_turn(self, action: Action) -> None:
+        self._turn = None
+        try:
+            self._carry_out(action)
+        except Exception:  # noqa: BLE001 - logged whole, and the client is told
+            self._give_up()
+
+    def _send(self, action: Send) -> None:
+        self._stage = _Stage.WAITING
+        self.stall = action.timeouts.client_stall
+        self._means.janitor.expect(self.exchange.stale_at)
+        base = base_url(action.engine.url)
+        try:
+            head = self._head.spliced(
+                base=base, body_length=sum(map(len, action.body)), edit=action.edit
+            )
+        except ValueError as error:
+            self._respond(self.exchange.refuse(InvalidRequest(str(error))))
+            return
+        method = self._head.request.method
+        request = UpstreamRequest(
+            base.endpoint, method, head, action.body, action.timeouts, self.exchange.may_start
+        )
+        self._sending = sending = Sending(self._means.upstream, request, changed=self._changed)
+        sending.start()
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        try:
+            if self._stage is _Stage.WAITING:
+                self._await_head()
+            if self._stage is _Stage.ANSWER:
+                self._pump()
+        except Exception:  # noqa: BLE001 - logged whole, and the client is told
+            self._give_up()
+
+    def _await_head(self) -> None:
+        sending = self._sending
+        assert sending is not None, "nothing was sent"
+        framing, failure = sending.framing, sending.failure
+        if framing is not None and framing.head_done:
+            self._stage = _Stage.ANSWER
+            self._step(self.exchange.answer_head(framing.status, framing.headers))
+        elif failure is not None:
+            self._let_go()
+            self._carry_out(self.exchange.attempt_failed(failure.failure, str(failure)))
+
+    def _pump(self) -> None:
+        """Pass on what is here, as far as the client takes it."""
+        sending, exchange = self._sending, self.exchange
+        assert sending is not None and sending.framing is not None, "nothing was sent"
+        framing = sending.framing
+        while not self._client.writing_paused:
+            if framing.parts:
+                self._step(exchange.answer_data(sending.take()))
+            elif framing.complete:
+                self._step(exchange.answer_end())
+                return
+            elif sending.failure is not None:
+                failure = sending.failure
+                self._fail(exchange.answer_failed(failure.failure, str(failure)))
+                return
+            else:
+                break
+        if self._pending:
+            self._write(())
+
+    def _step(self, step: AnswerAction) -> None:
+        match step:
+            case Relay():
+                self._write(self._frame.framed(step.body))
+            case Collect():
+                pass
+            case StartAnswer():
+                self._begin_answer(step)
+                if step.end:
+                    self._last(step.body)
+                elif step.body:
+                    self._write(self._frame.framed(step.body))
+            case Finish():
+                self._last(step.body)
+            case Cut():
+                self._fail(step)
+
+    def _begin_answer(self, step: StartAnswer) -> None:
+        sending = self._sending
+        assert sending is not None and sending.framing is not None, "nothing was sent"
+        framing = sending.framing
+        remove, length = step.edit.remove, None
+        if step.end and self._head.request.method != "HEAD":
+            # Known now, whether or not the engine said so: some clients read only what has a length.
+            remove |= {b"content-length"}
+            length = sum(map(len, step.body))
+        headers = response_headers(framing.headers, remove=remove, add=step.edit.add)
+        self._heed_draining()
+        self._pending = self._frame.start(framing.status, framing.reason, headers, length=length)
+
+    def _respond(self, action: Respond) -> None:
+        """Write a whole answer of our own."""
+        if action.close:
+            self._frame.persistent = False
+        self._heed_draining()
+        self._pending = self._frame.start(
+            action.status, reason_phrase(action.status), action.headers, length=len(action.body)
+        )
+        self._last([action.body])
+
+    def _heed_draining(self) -> None:
+        if self._context.ends_connections():
+            self._frame.persistent = False
+
+    def _write(self, framed: Sequence[bytes]) -> None:
+        self._started = True
+        if self._pending:
+            head, self._pending = self._pending, b""
+            self._client.write((head, *framed))
+        elif framed:
+            self._client.write(framed)
+
+    def _last(self, parts: Sequence[bytes]) -> None:
+        self._write(self._frame.last(parts))
+        self._let_go()
+        self._stage = _Stage.LAST
+        if not self._client.writing_paused:
+            self._end()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._stage = _Stage.OVER
+        self._close(client_gone=False)
+        self._client.finished(self, persistent=self._frame.persistent)
+
+    def _fail(self, ending: Respond | Cut) -> None:
+        """The engine failed within its answer."""
+        self._let_go()
+        if not isinstance(ending, Cut):
+            self._respond(ending)
+            return
+        if self._pending:
+            self._write(())
+        self._break()
+
+    def _end_early(self, ending: Respond | Cut) -> None:
+        if self._stage is _Stage.OVER:
+            return
+        if self._started or not isinstance(ending, Respond):
+            self._break()
+            return
+        try:
+            self._respond(ending)
+        except Exception:  # noqa: BLE001 - logged whole, and the client is told
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """After a fault of ours, being handled: say so if nothing was said yet, else break off."""
+        _log.exception("request %s: a fault of the proxy", self.exchange.request_id)
+        self._let_go()
+        if self._stage is _Stage.OVER:
+            return
+        error = ProxyFault("the proxy failed at this request; its log has the cause")
+        reply = self.exchange.refuse(error, close=True)
+        if self._started:
+            self._break()
+            return
+        self._respond(reply)
+
+    def _break(self) -> None:
+        self._stage = _Stage.OVER
+        self._client.cut()
+        self._close(client_gone=False)
+        self._client.finished(self, persistent=False)
+
+    def _let_go(self) -> None:
+        """Wait for nothing any more; an engine that still works sees its connection close."""
+        if self._serving is not None:
+            task, self._serving = self._serving, None
+            task.cancel()
+        if self._ticket is not None:
+            self._ticket.cancel()
+            self._ticket = None
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        if self._sending is not None:
+            try:
+                self._sending.close()
+            except Exception:  # noqa: BLE001 - logged whole; the request is over in any case
+                _log.exception("request %s: closing its engine's connection", self.exchange.request_id)
+
+    def _close(self, *, client_gone: bool) -> None:
+        exchange = self.exchange
+        exchange.close(client_gone=client_gone)
+        if exchange.abandoned is not None:
+            self._means.aborts.tell(*exchange.abandoned)
