@@ -7,6 +7,7 @@ An error that is answered has the body ``{"error": {"type", "code", "message", "
 header ``x-smg-error-code``, as clients of SMG and of OpenAI expect.
 """
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -124,12 +125,83 @@ class InvalidVersionPolicy(RequestError):
         )
 
 
+class Fault(StrEnum):
+    """Where a request breaks the rules of HTTP/1.1; a bounded label of metrics."""
+
+    REQUEST_LINE = "request_line"
+    VERSION = "version"
+    METHOD = "method"
+    HEADER = "header"
+    HOST = "host"
+    LENGTH = "content_length"
+    CODING = "transfer_encoding"
+    EXPECTATION = "expectation"
+    BODY = "body"
+    SIZE = "size"
+    SLOW = "slow"
+    TLS = "tls"
+    OTHER = "other"
+
+
 class InvalidRequest(RequestError):
-    """The request cannot be understood."""
+    """The request cannot be understood, or two readers could understand it in two ways."""
 
     code = "invalid_request"
     status = 400
     remedy = "Correct the request; the message names the place."
+
+    def __init__(self, message: str, *, fault: Fault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault
+        """``None`` for a request that is HTTP, and still not understood."""
+
+
+class TargetTooLong(InvalidRequest):
+    """The request line is longer than a whole head may be."""
+
+    code = "target_too_long"
+    status = 414
+    remedy = "Send long parameters in the body."
+
+
+class HeadTooLarge(InvalidRequest):
+    """The head of the request has too many bytes or too many headers."""
+
+    code = "head_too_large"
+    status = 431
+    remedy = "Send fewer or shorter headers; docs/http.md has the limits."
+
+
+class RequestTimeout(InvalidRequest):
+    """The head of the request did not come whole in time."""
+
+    code = "request_timeout"
+    status = 408
+    remedy = "Send a request's head at once."
+
+
+class ExpectationFailed(InvalidRequest):
+    """The request expects something other than ``100-continue``."""
+
+    code = "expectation_failed"
+    status = 417
+    remedy = "Leave the `Expect` header out, or send `100-continue`."
+
+
+class MethodNotImplemented(InvalidRequest):
+    """No route takes the method."""
+
+    code = "method_not_implemented"
+    status = 501
+    remedy = "Use the methods of docs/routes.md, in capitals. The proxy opens no tunnels (CONNECT)."
+
+
+class HttpVersionNotSupported(InvalidRequest):
+    """The request is of another version of HTTP than 1.1 or 1.0."""
+
+    code = "http_version_not_supported"
+    status = 505
+    remedy = "Speak HTTP/1.1; HTTP/2 ends at a load balancer in front of the proxy."
 
 
 class InvalidBody(RequestError):

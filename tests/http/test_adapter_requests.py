@@ -1,15 +1,11 @@
 """What an engine gets of a client's request through the aiohttp adapter, and what is refused."""
 
-import asyncio
-import logging
 import tracemalloc
 
 import pytest
 
 from steersman.settings import PoolSettings, Timeouts
-from steersman_proxy.http import client_connection
 from tests.http.adapter import adapter_rig, client_of, post
-from tests.http.client import until
 from tests.http.fake_engine import OK, Wire, always, fake_engine
 
 pytestmark = pytest.mark.usefixtures("adapter")
@@ -246,77 +242,7 @@ async def test_a_request_refused_with_its_body_there_keeps_the_connection() -> N
         assert request.values(b"authorization") == []
 
 
-# --- What is not HTTP --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GARBAGE\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
-        b"POST /generate HTTP/1.1\r\nHost: p\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nHost: p\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
-        b"POST /generate HTTP/1.1\r\nHost: p\r\nContent-Length: -2\r\n\r\n{}",
-        b"POST /generate HTTP/1.1\r\nHost: p\r\nX: a\r\n b\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nHost: p\r\nX : a\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nHost: p\r\nX: a\0b\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nHost: p\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
-        b"POST /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: p\r\n\r\n",
-        b"POST /generate HTTP/9.9\r\nHost: p\r\n\r\n",
-    ],
-)
-async def test_what_is_not_http_gets_our_own_words(
-    request_bytes: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with (
-        fake_engine(always(OK)) as engine,
-        adapter_rig(engine.url) as rig,
-        client_of(rig) as client,
-    ):
-        await client.send(request_bytes)
-        got = await client.answer()
-        assert got.status == 400
-        assert got.error["code"] == "invalid_request"
-        assert got.values(b"connection") == [b"close"]
-        assert len(got.body) < 1000
-        assert engine.connections == 0
-    assert caplog.records == []
-
-
-@pytest.mark.parametrize("bad", [b"zz\r\n{}\r\n", b"2\r\n{}XX", b"-1\r\n", b"2\n{}\n"])
-async def test_a_body_that_is_badly_framed_reaches_no_engine(bad: bytes) -> None:
-    async with (
-        fake_engine(always(OK)) as engine,
-        adapter_rig(engine.url) as rig,
-        client_of(rig) as client,
-    ):
-        await client.send(chunked(b"{}") + bad)
-        got = await client.answer()
-        assert got.status == 400
-        assert got.error["code"] == "invalid_request"
-        assert got.values(b"connection") == [b"close"]
-        await until(lambda: len(rig.recorder.records) <= 1)
-        assert engine.connections == 0
-
-
 # --- Slow clients ------------------------------------------------------------------------------------
-
-
-async def test_a_head_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_connection, "HEAD_LIMIT", 0.05)
-    async with adapter_rig() as rig:
-        async with client_of(rig) as client:
-            await client.send(b"POST /generate HTTP/1.1\r\nHost: p\r\n", b"X-Slow: ")
-            assert await client.reader.read() == b""
-        # A connection that is only idle, or whose head has come, is none of that.
-        async with client_of(rig) as client:
-            await client.send(post(path=b"/liveness")[:30])
-            await client.send(post(path=b"/liveness")[30:].replace(b"POST", b"GET"))
-            assert (await client.answer()).status == 405
-            await asyncio.sleep(0.15)  # longer than the limit: it must not count here
-            assert (await client.post(path=b"/nowhere")).status == 404
 
 
 async def test_an_upload_that_stops_is_not_waited_for() -> None:
