@@ -1,19 +1,19 @@
 """What a proxy counts, and how the counts are read.
 
-The methods that the exchange calls touch only series that were looked up before: one request costs
-a few increments. Everything that is a state rather than an event is read at scrape time
-(:mod:`steersman_proxy.metrics.state`).
+The methods that the exchange calls touch only series that were looked up before: a request that
+goes well costs two look-ups and a few additions (:mod:`steersman_proxy.metrics.tallies`). Everything
+that is a state rather than an event is read at scrape time (:mod:`steersman_proxy.metrics.state`).
 """
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
 from steersman.errors import RequestStale
 from steersman_proxy.control.status import ControlStatus
-from steersman_proxy.exchange.messages import ExchangeRecord, Failure
+from steersman_proxy.exchange.messages import ExchangeRecord, Failure, Outcome
 from steersman_proxy.metrics.instruments import (
     KIND_VALUES,
     RlInstruments,
@@ -23,23 +23,34 @@ from steersman_proxy.metrics.instruments import (
 from steersman_proxy.metrics.labels import OTHER, ModelLabels, endpoint_label, error_label
 from steersman_proxy.metrics.state import StateCollector
 from steersman_proxy.metrics.table import TableStatus
+from steersman_proxy.metrics.tallies import CounterSeries, HistogramSeries
 from steersman_proxy.routing.eligibility import Reason
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.fleet import Fleet
 from steersman_proxy.routing.hold import HoldQueue
 
+_OK = Outcome.OK
+"""Looked up once: Python 3.11 calls a function for each access to a member."""
+
+_MAX_ROUTES = 10_000
+"""Kinds of requests whose series is remembered; it is looked up by labels for the others."""
+
 
 class _Worker:
     """The series of one engine, and the version that was last seen of it."""
 
-    __slots__ = ("failures", "model", "requests", "url", "version")
+    __slots__ = ("failures", "model", "requests", "ttft", "url", "version")
 
-    def __init__(self, url: str, *, model: str, version: str | None, requests: Counter) -> None:
+    def __init__(
+        self, url: str, *, model: str, version: str | None, requests: CounterSeries
+    ) -> None:
         self.url = url
         self.model = model
         self.version = version
         self.requests = requests
-        self.failures: dict[Failure, Counter] = {}
+        self.ttft: HistogramSeries | None = None
+        """Its model's; ``None`` before its first streamed answer."""
+        self.failures: dict[Failure, CounterSeries] = {}
 
 
 class ProxyMetrics:
@@ -68,11 +79,10 @@ class ProxyMetrics:
         self._rl = RlInstruments(self.registry) if rl_enabled else None
         self._models = ModelLabels()
         self._known: dict[Engine, _Worker] = {}
-        self._routes: dict[tuple[str, str | None, bool], tuple[Counter, Histogram]] = {}
-        self._ttft: dict[str, Histogram] = {}
+        self._routes: dict[tuple[str, str | None, bool], HistogramSeries] = {}
         # Reasons are texts, so that what an error body counts can be looked up as well.
-        self._filtered: dict[str, Counter] = (
-            {} if self._rl is None else {r.value: self._rl.filtered.labels(r.value) for r in Reason}
+        self._filtered: dict[str, CounterSeries] = (
+            {} if self._rl is None else {r.value: self._rl.filtered.series(r.value) for r in Reason}
         )
         ProcessCollector(registry=self.registry)
         self.registry.register(
@@ -95,22 +105,25 @@ class ProxyMetrics:
         """An engine was chosen; the others were out for these reasons."""
         worker = self._known.get(engine)
         if worker is not None:
-            worker.requests.inc()
+            worker.requests.value += 1
         if filtered:
             self._count_filtered(filtered)
 
     def unroutable(self, filtered: Mapping[Reason, int]) -> None:
         """Nobody could be chosen."""
         if self._rl is not None:
-            self._rl.unroutable.inc()
+            self._rl.unroutable.series().value += 1
             self._count_filtered(filtered)
 
     def first_byte(self, engine: Engine, seconds: float) -> None:
         """The first byte of a streamed answer came."""
-        model = self._model_of(engine)
-        series = self._ttft.get(model)
+        worker = self._known.get(engine)
+        series = None if worker is None else worker.ttft
         if series is None:
-            series = self._ttft[model] = self._router.ttft.labels(*KIND_VALUES, model)
+            model = self._model_of(engine) if worker is None else worker.model
+            series = self._router.ttft.series(*KIND_VALUES, model)
+            if worker is not None:
+                worker.ttft = series
         series.observe(seconds)
 
     def attempt_failed(self, engine: Engine, failure: Failure) -> None:
@@ -120,39 +133,40 @@ class ProxyMetrics:
             return  # It left the table meanwhile, and its series with it.
         series = worker.failures.get(failure)
         if series is None:
-            series = self._workers.failures.labels(worker.url, failure.value)
+            series = self._workers.failures.series(worker.url, failure.value)
             worker.failures[failure] = series
-        series.inc()
+        series.value += 1
 
     def finished(self, record: ExchangeRecord) -> None:
         """An exchange is over."""
         key = (record.route, record.model, record.streaming)
-        series = self._routes.get(key)
-        if series is None:
-            labels = self._router_labels(record)
-            series = (self._router.requests.labels(*labels), self._router.duration.labels(*labels))
-            if len(self._routes) < 10_000:
-                self._routes[key] = series
-        requests, duration = series
-        requests.inc()
+        duration = self._routes.get(key)
+        if duration is None:
+            duration = self._router.duration.series(*self._router_labels(record))
+            if len(self._routes) < _MAX_ROUTES:
+                self._routes[key] = duration
         duration.observe(record.duration)
-        error = error_label(record)
-        if isinstance(record.error, RequestStale):
-            self._router.stale.inc()
-        if error is not None:
-            self._router.errors.labels(*self._router_labels(record), error).inc()
+        if record.outcome is not _OK or record.status != 200 or record.error is not None:
+            self._count_errors(record)
         if record.held > 0:
-            self._router.hold.labels(self._pool_label(record.pool)).observe(record.held)
+            self._router.hold.series(self._pool_label(record.pool)).observe(record.held)
         if record.mixed and self._rl is not None:
-            self._rl.mixed.inc()
+            self._rl.mixed.series().value += 1
             pool = self._pool_label(record.pool)
-            self._rl.mixed_by_pool.labels(pool, _flag(record.streaming)).inc()
+            self._rl.mixed_by_pool.series(pool, _flag(record.streaming)).value += 1
+
+    def _count_errors(self, record: ExchangeRecord) -> None:
+        error = error_label(record)
+        if error is not None:
+            self._router.errors.series(*self._router_labels(record), error).value += 1
+        if isinstance(record.error, RequestStale):
+            self._router.stale.series().value += 1
 
     def _count_filtered(self, filtered: Mapping[Reason, int]) -> None:
         for reason, count in filtered.items():
             series = self._filtered.get(reason)
             if series is not None:
-                series.inc(count)
+                series.value += count
 
     # --- what the fleet tells ---------------------------------------------------------------------
 
@@ -164,9 +178,9 @@ class ProxyMetrics:
             if worker is not None and worker.version != engine.version:
                 worker.version = engine.version
                 if self._rl is not None and engine.load.requests > 0:
-                    self._rl.changed_in_flight.inc()
+                    self._rl.changed_in_flight.series().value += 1
             if worker is None or worker.model != model:
-                requests = self._workers.requests.labels(engine.url, model)
+                requests = self._workers.requests.series(engine.url, model)
                 worker = _Worker(engine.url, model=model, version=engine.version, requests=requests)
             known[engine] = worker
         gone = any(known.get(engine) is not worker for engine, worker in self._known.items())
@@ -181,17 +195,11 @@ class ProxyMetrics:
         """
         urls = {worker.url for worker in self._known.values()}
         pairs = {(worker.url, worker.model) for worker in self._known.values()}
-        for labels in _label_values(self._workers.requests):
-            if labels not in pairs:
-                self._workers.requests.remove(*labels)
-        for labels in _label_values(self._workers.failures):
-            if labels[0] not in urls:
-                self._workers.failures.remove(*labels)
+        self._workers.requests.keep(lambda labels: labels in pairs)
+        self._workers.failures.keep(lambda labels: labels[0] in urls)
         view = self._fleet.view
-        pools = set() if view is None else set(view.pools)
-        for labels in _label_values(self._router.hold):
-            if labels[0] not in pools and labels[0] != OTHER:
-                self._router.hold.remove(*labels)
+        pools = {OTHER} if view is None else {OTHER, *view.pools}
+        self._router.hold.keep(lambda labels: labels[0] in pools)
 
     # --- labels -----------------------------------------------------------------------------------
 
@@ -216,15 +224,3 @@ class ProxyMetrics:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _label_values(family: Counter | Histogram) -> list[tuple[str, ...]]:
-    """The label values of a family's series, each once."""
-    names = family._labelnames  # noqa: SLF001
-    return list(
-        {
-            tuple(sample.labels[name] for name in names)
-            for metric in family.collect()
-            for sample in metric.samples
-        }
-    )
