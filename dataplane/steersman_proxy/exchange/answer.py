@@ -1,5 +1,7 @@
 """The engine's answer on its way to the client: held back or passed on, read along, stamped."""
 
+from collections.abc import Mapping
+
 from steersman.versions import VersionOrder
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.cors import PREFIX as CORS
@@ -17,6 +19,10 @@ from steersman_proxy.routing.request import Selected
 from steersman_proxy.stamping.reports import Report
 from steersman_proxy.stamping.stamps import Stamper, worker_only
 
+_COLLECT, _FINISH = Collect(), Finish()
+_NOBODY: frozenset[bytes] = frozenset()
+_LENGTH = frozenset({b"content-length"})
+
 
 class Answer:
     """One answer of one engine.
@@ -24,6 +30,22 @@ class Answer:
     A JSON answer that may report its version is *collected* up to a cap, so that the engine's own
     report gets into the head; all others are passed on as they come.
     """
+
+    __slots__ = (
+        "_context",
+        "_held",
+        "_not_theirs",
+        "_own_headers",
+        "_read_stream",
+        "_request",
+        "_rl",
+        "_route",
+        "_selected",
+        "_stamper",
+        "_table_said",
+        "size",
+        "streaming",
+    )
 
     def __init__(
         self,
@@ -40,11 +62,11 @@ class Answer:
         self._route = route
         self._selected = selected
         self._own_headers = own_headers
-        self._not_theirs: frozenset[bytes] = frozenset()
+        self._not_theirs = _NOBODY
         """Cross-origin headers of the engine: the proxy owns those rules."""
         self._held: list[bytes] | None = None
         self._read_stream = False
-        self._rl = context.settings.rl_enabled
+        self._rl = context.rl_enabled
         self._stamper = Stamper(
             url=selected.engine.url, version=selected.version if self._rl else None, order=order
         )
@@ -68,34 +90,31 @@ class Answer:
         """Whether nothing has been passed on yet."""
         return self._held is not None
 
-    def head(self, headers: list[Header]) -> StartAnswer | Collect:
-        """The engine's head has come."""
-        kind, length, encoded = b"", None, False
-        for name, value in headers:
-            match name.lower():
-                case lower if lower.startswith(CORS):
-                    self._not_theirs |= {lower}
-                case b"content-type":
-                    kind = value.lower()
-                case b"content-length":
-                    length = int(value) if value.strip().isdigit() else None
-                case b"content-encoding":
-                    # Encoded bytes are passed on as they are and not read.
-                    encoded = value.strip().lower() not in (b"", b"identity")
+    def head(self, fields: Mapping[bytes, bytes]) -> StartAnswer | Collect:
+        """The engine's head has come: its values by lower-case name."""
+        kind = fields.get(b"content-type", b"").lower()
+        raw_length = fields.get(b"content-length", b"")
+        length = int(raw_length) if raw_length.isdigit() else None
+        # Encoded bytes are passed on as they are and not read.
+        encoded = b"content-encoding" in fields and (
+            fields[b"content-encoding"].strip().lower() not in (b"", b"identity")
+        )
+        foreign = [name for name in fields if name.startswith(CORS)]
+        if foreign:
+            self._not_theirs = frozenset(foreign)
         self.streaming = kind.lstrip().startswith(b"text/event-stream")
         self._read_stream = (
             self._rl and self.streaming and not encoded and self._route.reports_in_stream
         )
-        cap = self._context.settings.buffered_answer_cap
         if (
             self._rl
             and self._route.reports_version
             and b"json" in kind
             and not encoded
-            and (length is None or length <= cap)
+            and (length is None or length <= self._context.buffered_answer_cap)
         ):
             self._held = []
-            return Collect()
+            return _COLLECT
         return StartAnswer(self._edit())
 
     def data(self, data: bytes) -> StartAnswer | Relay | Collect:
@@ -103,8 +122,8 @@ class Answer:
         self.size += len(data)
         if self._held is not None:
             self._held.append(data)
-            if self.size <= self._context.settings.buffered_answer_cap:
-                return Collect()
+            if self.size <= self._context.buffered_answer_cap:
+                return _COLLECT
             held, self._held = self._held, None
             return StartAnswer(self._edit(), held)
         if self._read_stream:
@@ -117,7 +136,7 @@ class Answer:
     def end(self) -> StartAnswer | Finish:
         """The body is whole."""
         if self._held is None:
-            return Finish()
+            return _FINISH
         held, self._held = self._held, None
         body = held[0] if len(held) == 1 else b"".join(held)
         self._observe(self._stamper.read_body(body, at_end=self._selected.engine.version))
@@ -125,17 +144,19 @@ class Answer:
 
     def _edit(self) -> HeadEdit:
         edit = self._stamper.edit() if self._rl else worker_only(self._selected.engine.url)
-        add, remove = (*edit.add, *self._own_headers), edit.remove
-        remove |= {name for name, _ in self._own_headers}
+        add, remove = edit.add, edit.remove
+        if self._own_headers:
+            add = (*add, *self._own_headers)
+            remove |= {name for name, _ in self._own_headers}
         if self._read_stream and self._route.narrates:
             # A comment may be put in, so that the engine's length would be too short.
-            remove |= {b"content-length"}
-        if self._rl or self._context.cors.enabled:
-            add, remove = (
-                (*add, *self._context.cors.headers(self._request)),
-                remove | self._not_theirs,
-            )
-        return HeadEdit(remove=remove, add=add)
+            remove |= _LENGTH
+        cors = self._context.cors
+        if cors.enabled:
+            add = (*add, *cors.headers(self._request))
+        if self._not_theirs and (self._rl or cors.enabled):
+            remove |= self._not_theirs
+        return HeadEdit(remove, add)
 
     def _observe(self, report: Report) -> None:
         """Let the engine's own report correct the table, unless the table has moved on meanwhile.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from steersman.clock import Clock
 from steersman_proxy.exchange.access import KeyRing
 from steersman_proxy.exchange.cors import Cors
+from steersman_proxy.exchange.messages import Header
 from steersman_proxy.exchange.observer import HealthSink, Observer
 from steersman_proxy.routing.fleet import Fleet
 from steersman_proxy.settings import ProxySettings
@@ -28,6 +29,18 @@ class Context:
         self.observer = observer
         self.health = health
         self.clock = clock
+        self.now = clock.now
+        self.rl_enabled = settings.rl_enabled
+        self.buffered_answer_cap = settings.buffered_answer_cap
+        self.rid_headers = {
+            pool: name.lower().encode() for pool, name in settings.rid_header.items()
+        }
+        """By pool: the lower-case name of the header for an id of ours."""
+        self.engine_keys: dict[str, Header] = {
+            pool: (b"Authorization", b"Bearer " + key.encode())
+            for pool, key in settings.engine_keys.items()
+        }
+        """By pool: the header that its engines want."""
         self.new_request_id = new_request_id
         self.keys = KeyRing(api_keys=settings.api_keys, admin_key=settings.admin_key)
         self.cors = Cors(settings.allowed_origins)

@@ -29,12 +29,9 @@ class Cors:
         self._any = "*" in origins
         self._origins = frozenset(origins)
         # Also on answers that allow nothing: a cache must not keep those for an allowed origin.
-        self._vary: tuple[Header, ...] = (_VARY,) if self._origins and not self._any else ()
-
-    @property
-    def enabled(self) -> bool:
+        self.enabled = bool(self._origins)
         """Whether any origin is allowed."""
-        return bool(self._origins)
+        self._vary: tuple[Header, ...] = (_VARY,) if self._origins and not self._any else ()
 
     def preflight(self, head: RequestHead) -> Respond | None:
         """The answer to a preflight of an allowed origin; it needs no key (browsers send none)."""

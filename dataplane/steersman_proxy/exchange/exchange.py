@@ -21,12 +21,13 @@ Selection, counting in flight and reading the table happen within one call, with
 between, so that an acknowledged closing of a gate is a fact.
 """
 
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 import msgspec
 
+from steersman.engine import Role
 from steersman.errors import BodyTooLarge, HoldFull, RequestCut, RequestError, RequestStale
-from steersman.versions import VersionOrder
 from steersman_proxy.exchange.admission import Admission, admit
 from steersman_proxy.exchange.answer import Answer
 from steersman_proxy.exchange.context import Context
@@ -49,6 +50,7 @@ from steersman_proxy.exchange.messages import (
     Send,
     Serve,
     StartAnswer,
+    fields_of,
 )
 from steersman_proxy.exchange.replies import JSON, failure_error, reply_with
 from steersman_proxy.exchange.routes import Kind
@@ -82,20 +84,56 @@ class Phase(Enum):
     DONE = "done"
 
 
+# Looked up once: a member of an enum costs 70 ns each time in Python 3.11.
+_BODY, _SENT, _ANSWER, _DONE = Phase.BODY, Phase.SENT, Phase.ANSWER, Phase.DONE
+_OK, _CLIENT_GONE = Outcome.OK, Outcome.CLIENT_GONE
+_OWN, _PLAIN = Kind.OWN, Role.PLAIN
+
+_NOT_JUDGED = Admission()
+
+_OURS: frozenset[bytes] = frozenset({b"x-request-id"})
+
+
 class Exchange:
     """One request from its head to its last byte."""
+
+    __slots__ = (
+        "_admission",
+        "_answer",
+        "_attempts",
+        "_body",
+        "_context",
+        "_error",
+        "_first_byte",
+        "_head",
+        "_held",
+        "_held_since",
+        "_minted",
+        "_outcome",
+        "_own_answer_bytes",
+        "_pool",
+        "_request",
+        "_rid",
+        "_selected",
+        "_selected_at",
+        "_stale",
+        "_started",
+        "_status",
+        "phase",
+        "request_id",
+    )
 
     def __init__(self, context: Context, head: RequestHead) -> None:
         self._context = context
         self._head = head
-        self._admission = Admission()
+        self._admission = _NOT_JUDGED
         self._pool: PoolView | None = None
         self._body: list[bytes] = []
         self._request: RouteRequest | None = None
         self._selected: Selected | None = None
         self._answer: Answer | None = None
         self._attempts = 0
-        self._started = context.clock.now()
+        self._started = context.now()
         self._held_since: float | None = None
         self._held = 0.0
         self._selected_at = 0.0
@@ -103,11 +141,11 @@ class Exchange:
         self._first_byte: float | None = None
         self._status: int | None = None
         self._error: RequestError | None = None
-        self._outcome = Outcome.CLIENT_GONE
+        self._outcome = _CLIENT_GONE
         self._own_answer_bytes = 0
         self._rid: str | None = None
-        given = head.first(b"x-request-id")
-        mints = not given and context.settings.rl_enabled
+        given = head.first(b"x-request-id") if b"x-request-id" in head.raw else None
+        mints = not given and context.rl_enabled
         self._minted = context.new_request_id() if mints else None
         self.request_id = given or self._minted or "-"
         self.phase = Phase.HEAD
@@ -116,13 +154,14 @@ class Exchange:
 
     def start(self) -> Action:
         """Judge the head. A preflight is answered without a key: browsers send none."""
-        preflight = self._context.cors.preflight(self._head)
-        if preflight is not None:
-            return self._respond(preflight)
+        if self._head.method == "OPTIONS":
+            preflight = self._context.cors.preflight(self._head)
+            if preflight is not None:
+                return self._respond(preflight)
         self._admission = admission = admit(self._context, self._head)
         if admission.error is not None:
             return self._reject(admission.error, *admission.headers, close=admission.close)
-        self.phase = Phase.BODY
+        self.phase = _BODY
         return ReadBody(admission.body_limit)
 
     def body_too_large(self) -> Respond:
@@ -134,7 +173,7 @@ class Exchange:
     def body(self, chunks: list[bytes]) -> Action:
         """The whole body has come, in parts as they came."""
         head, fleet = self._head, self._context.fleet
-        if self._admission.route.kind is Kind.OWN:
+        if self._admission.route.kind is _OWN:
             self.phase = Phase.OWN
             return Serve(self._admission.route, head.first(POOL), chunks)
         try:
@@ -146,13 +185,15 @@ class Exchange:
             pool=self._pool.name,
             policy=self._admission.policy,
             affinity=affinity_key(head),
-            target=head.first(TARGET),
-            body_bytes=sum(map(len, chunks)),
+            target=head.first(TARGET) if TARGET in head.raw else None,
+            body_bytes=len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks)),
         )
         if wants_explanation(head):
             explanation = msgspec.json.encode(explain(fleet, self._request))
             return self._respond(Respond(200, (JSON,), explanation))
-        result = self._context.fleet.select(self._request)
+        result = fleet.select(self._request)
+        if isinstance(result, Selected):
+            return self.released(result)
         if isinstance(result, RequestError):
             return self._unroutable(result)
         return self._go_on(self._request, result)
@@ -177,23 +218,28 @@ class Exchange:
         if isinstance(result, Selected):
             return self.released(result)
         self.phase = Phase.HOLD
-        self._held_since = self._context.clock.now()
+        self._held_since = self._context.now()
         return Hold(request, result)
 
     def released(self, selected: Selected) -> Send:
         """An engine was chosen and counted, at once or after waiting."""
-        self._leave_hold()
+        if self._held_since is not None:
+            self._leave_hold()
         self._selected = selected
-        self._selected_at = self._context.clock.now()
+        self._selected_at = self._context.now()
         self._attempts += 1
-        self.phase = Phase.SENT
+        self.phase = _SENT
         engine, context = selected.engine, self._context
         # Selected in this very turn of the loop, so that the engine stands in the pool of the table.
         assert engine.pool is not None and self._request is not None
         self._pool = pool = engine.pool
-        policy = self._request.policy or pool.settings.version_policy
-        filtered = pool.eligible(self._request.role, policy).filtered
-        if selected.guard.probe:
+        policy = self._request.policy
+        eligible = pool.default_eligible if policy is None else None
+        if eligible is None or self._request.role is not _PLAIN:
+            policy = policy or pool.settings.version_policy
+            eligible = pool.eligible(self._request.role, policy)
+        filtered = eligible.filtered
+        if filtered and selected.guard.probe:
             # It keeps all others from the engine, but it was not kept from it itself.
             filtered = without_one(filtered, Reason.BREAKER_OPEN)
         context.observer.selected(engine, filtered)
@@ -205,7 +251,7 @@ class Exchange:
             request=self._head,
             route=self._admission.route,
             selected=selected,
-            order=VersionOrder(pool.row.ordinals),
+            order=pool.order,
             own_headers=self._own_headers(),
         )
         return Send(engine, self._request_edit(pool.name), self._body, pool.settings.timeouts)
@@ -219,7 +265,7 @@ class Exchange:
 
     def _leave_hold(self) -> None:
         if self._held_since is not None:
-            self._held += self._context.clock.now() - self._held_since
+            self._held += self._context.now() - self._held_since
             self._held_since = None
 
     def _unroutable(self, error: RequestError) -> Respond:
@@ -227,18 +273,23 @@ class Exchange:
         return self._reject(error)
 
     def _request_edit(self, pool: str) -> HeadEdit:
-        remove, add = self._admission.consumed, self._own_headers()
-        rid_header = self._context.settings.rid_header.get(pool, "").lower().encode()
-        if rid_header == b"x-request-id" and self._minted is not None:
-            self._rid = self.request_id
-        elif rid_header and self._head.first(rid_header) is None:
-            self._rid = self._context.new_request_id()
-            add = (*add, (rid_header, self._rid.encode()))
-        key = self._context.settings.engine_keys.get(pool)
-        if key is not None:
-            add = (*add, (b"Authorization", b"Bearer " + key.encode()))
-        # What we set stands alone: of two headers, engines read whichever comes first.
-        return HeadEdit(remove=remove | {name.lower() for name, _ in add}, add=add)
+        remove, add, context = self._admission.consumed, self._own_headers(), self._context
+        if self._minted is not None:
+            remove |= _OURS
+        if context.rid_headers:
+            rid_header = context.rid_headers.get(pool)
+            if rid_header == b"x-request-id" and self._minted is not None:
+                self._rid = self.request_id
+            elif rid_header and self._head.first(rid_header) is None:
+                self._rid = context.new_request_id()
+                add = (*add, (rid_header, self._rid.encode()))
+        if context.engine_keys:
+            key = context.engine_keys.get(pool)
+            if key is not None:
+                add = (*add, key)
+                # What we set stands alone: of two headers, engines read whichever comes first.
+                remove |= {b"authorization"}
+        return HeadEdit(remove, add)
 
     def _own_headers(self) -> tuple[Header, ...]:
         return ((b"x-request-id", self.request_id.encode()),) if self._minted is not None else ()
@@ -278,19 +329,23 @@ class Exchange:
                 return self._go_on(self._request, result)
         return self._upstream_error(failure_error(failure, engine=selected.engine, detail=detail))
 
-    def answer_head(self, status: int, headers: list[Header]) -> StartAnswer | Collect:
+    def answer_head(self, status: int, headers: Sequence[Header]) -> StartAnswer | Collect:
         """The engine's head has come."""
+        return self.answer_fields(status, fields_of(headers))
+
+    def answer_fields(self, status: int, fields: Mapping[bytes, bytes]) -> StartAnswer | Collect:
+        """As :meth:`answer_head`, of values by lower-case name (see :func:`fields_of`)."""
         assert self._selected is not None and self._answer is not None, "nothing was sent"
         self._context.health.reached(self._selected.engine)
-        self.phase = Phase.ANSWER
+        self.phase = _ANSWER
         self._status = status
-        return self._answer.head(headers)
+        return self._answer.head(fields)
 
     def answer_data(self, data: bytes) -> StartAnswer | Relay | Collect:
         """A part of the answer's body has come."""
         assert self._selected is not None and self._answer is not None, "nothing was sent"
         if self._first_byte is None:
-            self._first_byte = self._context.clock.now() - self._started
+            self._first_byte = self._context.now() - self._started
             if self._answer.streaming:
                 served = self._first_byte - self._held
                 self._context.observer.first_byte(self._selected.engine, served)
@@ -301,7 +356,7 @@ class Exchange:
         """The answer is whole."""
         assert self._selected is not None and self._answer is not None, "nothing was sent"
         assert self._status is not None, "an answer has a head"
-        self._outcome = Outcome.OK
+        self._outcome = _OK
         self._selected.guard.judge(of_status(self._status))
         return self._answer.end()
 
@@ -348,7 +403,7 @@ class Exchange:
         """
         assert self._selected is not None, "nothing was sent"
         self._stale = True
-        seconds = self._context.clock.now() - self._selected_at
+        seconds = self._context.now() - self._selected_at
         error = RequestStale(
             f"engine {self._selected.engine.id} had the request for {seconds:.0f} s, longer than "
             "timeouts.stale"
@@ -374,10 +429,10 @@ class Exchange:
         ``None`` unless an id of our own travelled in a header: engines match ids by prefix, so a
         client's id might end somebody else's request.
         """
-        nobody_waits = self._stale or self._outcome is Outcome.CLIENT_GONE
-        if nobody_waits and self._selected is not None and self._rid:
-            return self._selected.engine, self._rid
-        return None
+        if not self._rid or self._selected is None:
+            return None
+        nobody_waits = self._stale or self._outcome is _CLIENT_GONE
+        return (self._selected.engine, self._rid) if nobody_waits else None
 
     def _upstream_error(self, error: RequestError) -> Respond:
         assert self._selected is not None
@@ -403,12 +458,13 @@ class Exchange:
 
     def close(self, *, client_gone: bool = False) -> None:
         """The exchange is over: count the engine free and write the record. Idempotent."""
-        if self.phase is Phase.DONE:
+        if self.phase is _DONE:
             return
-        self.phase = Phase.DONE
+        self.phase = _DONE
         if self._selected is not None:
             self._selected.guard.release()
-        self._leave_hold()
+        if self._held_since is not None:
+            self._leave_hold()
         self._body = []
         if client_gone:
             self._outcome = Outcome.CLIENT_GONE
@@ -423,7 +479,7 @@ class Exchange:
             route=self._admission.route.path,
             path=self._head.path,
             pool=pool.name if pool is not None else None,
-            model=next(iter(pool.row.models), None) if pool is not None else None,
+            model=pool.model if pool is not None else None,
             engine_id=engine.id if engine is not None else None,
             engine_url=engine.url if engine is not None else None,
             weight_version=answer.version if answer is not None else None,
@@ -432,7 +488,7 @@ class Exchange:
             error=self._error,
             streaming=answer.streaming if answer is not None else False,
             mixed=answer.mixed if answer is not None else False,
-            duration=self._context.clock.now() - self._started,
+            duration=self._context.now() - self._started,
             held=self._held,
             time_to_first_byte=self._first_byte,
             request_bytes=request.body_bytes if request is not None else 0,

@@ -5,7 +5,7 @@ edited rather than rebuilt: an action names what to take out and what to put in,
 may splice bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from enum import Enum
 
 import msgspec
@@ -19,35 +19,45 @@ from steersman_proxy.routing.request import RouteRequest, Wait
 Header = tuple[bytes, bytes]
 
 
+def fields_of(headers: Iterable[Header]) -> dict[bytes, bytes]:
+    """The headers of an answer by lower-case name; values of one name are joined (RFC 9110, 5.3)."""
+    fields: dict[bytes, bytes] = {}
+    for name, value in headers:
+        name = name.lower()
+        known = fields.get(name)
+        fields[name] = value if known is None else known + b", " + value
+    return fields
+
+
 class RequestHead:
-    """The head of a client's request as it was received; not changed afterwards.
+    """The head of a client's request as it was received; not changed afterwards."""
 
-    ``names`` are those of ``headers`` in lower case, if they are known already.
-    """
+    __slots__ = ("_pairs", "method", "path", "raw", "repeats", "target")
 
-    __slots__ = ("headers", "method", "path", "raw", "target")
-
-    def __init__(
-        self,
-        method: str,
-        target: str,
-        headers: list[Header],
-        names: Sequence[bytes] | None = None,
-    ) -> None:
+    def __init__(self, method: str, target: str, headers: list[Header]) -> None:
         self.method = method
         self.target = target
         """Path and query, not decoded."""
-        self.headers = headers
         self.path = target.partition("?")[0]
         """The target without its query, not decoded."""
-        # A request is asked for ten headers and has as many: sorted once they cost a tenth.
-        names = [name.lower() for name, _ in headers] if names is None else names
-        raw = dict(zip(names, [value for _, value in headers], strict=True))
-        if len(raw) != len(headers):
-            # From the end, so that of two the first is kept.
-            raw = {name.lower(): value for name, value in reversed(headers)}
-        self.raw = raw
+        self._pairs: list[Header] | None = headers
+        # A request is asked for ten headers and has as many: sorted once they cost a tenth. From
+        # the end, so that of two the first is kept.
+        self.raw = {name.lower(): value for name, value in reversed(headers)}
         """The value of the first header of each lower-case name, as it came."""
+        self.repeats = len(self.raw) != len(headers)
+        """Whether a header stands there more than once."""
+
+    @property
+    def headers(self) -> list[Header]:
+        """All headers in order, names as they came."""
+        pairs = self._pairs
+        if pairs is None:
+            pairs = self._pairs = self._split()
+        return pairs
+
+    def _split(self) -> list[Header]:
+        raise NotImplementedError("a head without its headers must know how to make them")
 
     def first(self, name: bytes) -> str | None:
         """The value of the first header of that lower-case name, trimmed."""

@@ -31,9 +31,10 @@ def choose_pool(view: RoutingView | None, head: RequestHead, body: list[bytes]) 
     """
     if view is None:
         raise NoTable("this proxy has no fleet table yet")
-    name = head.first(POOL)
-    if name:
-        return named_pool(view, name)
+    if POOL in head.raw:
+        name = head.first(POOL)
+        if name:
+            return named_pool(view, name)
     if view.single_pool is not None:
         return view.single_pool
     return view.pool_of_model(_model(body))
@@ -65,13 +66,15 @@ def _model(body: list[bytes]) -> str | None:
 
 def affinity_key(head: RequestHead) -> str | None:
     """The routing key of the request, if it carries one; an empty one is none."""
+    raw = head.raw
     for name in ROUTING_KEYS:
-        key = head.first(name)
-        if key:
-            return key
+        if name in raw:
+            key = head.first(name)
+            if key:
+                return key
     return None
 
 
 def wants_explanation(head: RequestHead) -> bool:
     """Whether the client asks why instead of asking an engine."""
-    return head.first(EXPLAIN) in ("1", "true")
+    return EXPLAIN in head.raw and head.first(EXPLAIN) in ("1", "true")

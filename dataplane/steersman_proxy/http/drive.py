@@ -26,7 +26,7 @@ from steersman_proxy.exchange.messages import (
 )
 from steersman_proxy.http.aborting import Aborts
 from steersman_proxy.http.client_answer import ClientAnswer
-from steersman_proxy.http.client_connection import ClientStalled
+from steersman_proxy.http.client_connection import BrokenBody, ClientStalled
 from steersman_proxy.http.endpoint import base_url
 from steersman_proxy.http.failure import AttemptFailed
 from steersman_proxy.http.headers import reason_phrase, request_headers, response_headers
@@ -131,6 +131,8 @@ class Drive:
                     chunks.append(chunk)
         except TimeoutError:
             raise ClientStalled(f"sent nothing for {self._means.upload_stall:g} s") from None
+        except BrokenBody as error:
+            return self._exchange.refuse(error.error, close=True)
         except (web.RequestPayloadError, ValueError) as error:
             return self._exchange.refuse(
                 InvalidRequest(f"the body is not framed as HTTP/1.1 says: {error}"), close=True

@@ -1,6 +1,7 @@
 """Where an engine is dialled, read out of its base URL."""
 
 import ipaddress
+import re
 from contextlib import suppress
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -8,6 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 _PORTS = {"http": 80, "https": 443}
+
+_PATH = re.compile(r"/[^\x00-\x20\x7f]*")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -27,6 +30,19 @@ class BaseUrl(msgspec.Struct, frozen=True):
     """The value of the ``Host`` header: IPv6 in brackets, a scheme's own port left out."""
     path: str
     """Goes before the target of every request; empty, or begins with a slash and does not end so."""
+    host_line: bytes
+    """The line of the ``Host`` header."""
+
+    def request_line(self, method: str, target: str) -> bytes:
+        """The first line of a request, of a method and target that are known to be good.
+
+        :raises ValueError: if the engine's own path cannot stand there.
+        """
+        if not self.path:
+            return f"{method} {target} HTTP/1.1".encode()
+        if _PATH.fullmatch(self.path) is None:
+            raise ValueError(f"{self.path[:80]!a} is not a path that can be sent to an engine")
+        return f"{method} {self.path}{target} HTTP/1.1".encode()
 
 
 @lru_cache(maxsize=8192)
@@ -47,7 +63,8 @@ def base_url(url: str) -> BaseUrl:
         host = ipaddress.ip_address(host).compressed
     # `port` raises ValueError when it is out of range.
     endpoint = Endpoint(parts.scheme, host, parts.port or _PORTS[parts.scheme])
-    return BaseUrl(endpoint, _authority(endpoint), parts.path.rstrip("/"))
+    authority = _authority(endpoint)
+    return BaseUrl(endpoint, authority, parts.path.rstrip("/"), b"Host: " + authority)
 
 
 def _authority(endpoint: Endpoint) -> bytes:

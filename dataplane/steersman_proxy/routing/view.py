@@ -56,6 +56,8 @@ class PoolView:
         """In the order of the table. The position is the engine's bit in every mask."""
         self.fleet_max = row.fleet_max if rl_enabled else None
         """The newest version, as the table says; engines' own reports never move it."""
+        self.model: str | None = next(iter(row.models), None)
+        """The first of the names under which the table lists the model."""
         self.order = VersionOrder(row.ordinals)
         self.rl_enabled = rl_enabled
         self.limit = settings.max_in_flight_per_engine if rl_enabled else 0

@@ -6,6 +6,8 @@ clients work unchanged. An engine's own headers of these names are taken out: wh
 the engine to say.
 """
 
+from functools import lru_cache
+
 from steersman.versions import Order, VersionOrder
 from steersman_proxy.exchange.messages import HeadEdit, Header
 from steersman_proxy.stamping.reports import Report, read_report
@@ -24,10 +26,17 @@ def worker_only(url: str) -> HeadEdit:
     return HeadEdit(remove=_WORKER_ONLY, add=((WORKER, url.encode()),))
 
 
+# Of the engines of a fleet, each with a few versions in its time.
+@lru_cache(maxsize=8192)
 def stamps_of(url: str, version: str | None) -> tuple[Header, ...]:
     """The headers of an answer that one version made, or of whose version nothing is known."""
     worker = (WORKER, url.encode())
     return (worker,) if version is None else (worker, (VERSION, version.encode()))
+
+
+@lru_cache(maxsize=8192)
+def _unmixed(url: str, version: str | None) -> HeadEdit:
+    return HeadEdit(_ALL, stamps_of(url, version))
 
 
 class Stamper:
@@ -57,10 +66,9 @@ class Stamper:
 
     def edit(self) -> HeadEdit:
         """The change to the answer's head, with what is known by now."""
-        add = stamps_of(self._url, self.version)
-        if self.mixed and self.version is not None:
-            add = (*add, (MIXED, b"true"))
-        return HeadEdit(remove=_ALL, add=add)
+        if not self.mixed or self.version is None:
+            return _unmixed(self._url, self.version)
+        return HeadEdit(_ALL, (*stamps_of(self._url, self.version), (MIXED, b"true")))
 
     def disown(self) -> None:
         """The engine has lost its version (it said ``default``): name none rather than a wrong one."""
@@ -75,7 +83,8 @@ class Stamper:
         """
         report = read_report(body)
         self.mixed = report.mixed(self._at_dispatch, order=self._order)
-        self.version = report.current or self.version
+        if report.current is not None:
+            self.version = report.current
         if not report.versions and at_end is not None and self._at_dispatch is not None:
             self.mixed = self._order.compare(at_end, self._at_dispatch) is not Order.SAME
         return report

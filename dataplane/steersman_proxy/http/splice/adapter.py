@@ -2,15 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from steersman_proxy.exchange.context import Context
-from steersman_proxy.http.aiohttp_adapter import (
-    KEEP_ALIVE,
-    LINGER,
-    MOMENT,
-    AiohttpAdapter,
-    tail_limit,
-)
+from steersman_proxy.http import limits
+from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter, tail_limit
 from steersman_proxy.http.client_connection import ClientConnection
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.janitor import Janitor
@@ -46,8 +42,6 @@ class SpliceAdapter:
         self._cuts = 0
         self._idle: asyncio.Event | None = None
         self._all_lost: asyncio.Event | None = None
-        self.keep_alive = KEEP_ALIVE
-        self.linger = LINGER
         self.upload_stall = self._means.upload_stall
         self.tail_limit = tail_limit(context.settings)
 
@@ -82,7 +76,7 @@ class SpliceAdapter:
         return ours + theirs
 
     async def _drained(self, timeout: float) -> int:
-        moment = min(MOMENT, timeout)
+        moment = min(limits.MOMENT, timeout)
         await asyncio.sleep(moment)
         for front in tuple(self._fronts):
             front.close_if_idle()
@@ -160,12 +154,17 @@ class SpliceAdapter:
         if self._idle is not None and not self._running:
             self._idle.set()
 
-    def hand_over(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Leave a connection to the aiohttp adapter, for good; ``data`` is not served yet."""
+    def hand_over(self, transport: asyncio.Transport, data: bytes, *, late: bool) -> None:
+        """Leave a connection to the aiohttp adapter, for good; ``data`` is not served yet.
+
+        ``late`` says that it is the beginning of a head whose time is over.
+        """
         protocol = self._aiohttp.protocol()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(data)
+        if late:
+            cast("ClientConnection", protocol).head_is_late()
 
     def _front(self) -> Front:
         return Front(self, loop=asyncio.get_running_loop(), clock=self._context.clock)

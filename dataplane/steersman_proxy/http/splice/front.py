@@ -1,7 +1,7 @@
 """A client's connection: where requests begin and end in what comes, and one after the other.
 
 Reading goes on while a request is served, so that a client that leaves is noticed at once; what
-comes meanwhile is the next request, and is kept up to :data:`SURPLUS_LIMIT`. Beyond that reading
+comes meanwhile is the next request, and is kept up to :data:`~steersman_proxy.http.limits.SURPLUS`. Beyond that reading
 stops, and the socket is asked now and then whether the client is still there.
 """
 
@@ -10,23 +10,14 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from steersman.clock import Clock
-from steersman_proxy.http.client_connection import HEAD_LIMIT, WRITE_LIMIT
+from steersman_proxy.http import limits
 from steersman_proxy.http.client_socket import has_left, set_tail_limit, untaken
 from steersman_proxy.http.splice.head import RegularHead, may_become_regular, regular_head
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.timer import MovingDeadline
 
-HEAD_SIZE = 64 * 1024
-"""Bytes of a head; a longer one is for the aiohttp adapter to refuse."""
-
-SURPLUS_LIMIT = 64 * 1024
-"""Bytes of later requests that are kept while one is served."""
-
 AT_A_TIME = 16
 """Requests that are begun within one turn of the loop, if their answers need no waiting."""
-
-WATCH_EVERY = 1.0
-"""Seconds between two looks at a client that is not read."""
 
 _JOINED = 64 * 1024
 """Parts of an answer below this are joined into one; a larger body is not copied."""
@@ -35,10 +26,6 @@ _JOINED = 64 * 1024
 class Owner(Protocol):
     """The adapter, as its connections know it."""
 
-    keep_alive: float
-    """Seconds for which an idle connection is kept."""
-    linger: float
-    """Seconds for which the rest of an upload is read that was answered before its end."""
     upload_stall: float
     """Seconds for which a client may send nothing of its body."""
     tail_limit: float
@@ -60,8 +47,11 @@ class Owner(Protocol):
         """A request is over."""
         ...
 
-    def hand_over(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Leave the connection to the aiohttp adapter, for good; ``data`` is not served yet."""
+    def hand_over(self, transport: asyncio.Transport, data: bytes, *, late: bool) -> None:
+        """Leave the connection to the aiohttp adapter, for good; ``data`` is not served yet.
+
+        ``late`` says that it is the beginning of a head whose time is over.
+        """
         ...
 
 
@@ -75,6 +65,7 @@ class Front(asyncio.Protocol):
         "_closing",
         "_deadline",
         "_head_begun",
+        "_last",
         "_loop",
         "_owner",
         "_reading_paused",
@@ -100,8 +91,10 @@ class Front(asyncio.Protocol):
         self._request: SplicedRequest | None = None
         self._head_begun = False
         """Whether a part of a head has come, and its time runs."""
+        self._last = False
+        """Whether the client said that it sends no other request."""
         self._closing = False
-        """Whether the connection ends once the rest of the body was read."""
+        """Whether no other request is served, and what comes is thrown away."""
         self._advancing = False
         self._again: asyncio.Handle | None = None
         self._reading_paused = False
@@ -113,10 +106,10 @@ class Front(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface without being of the class.
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        self.transport.set_write_buffer_limits(high=limits.WRITE_LIMIT)
         set_tail_limit(transport, seconds=self._owner.tail_limit)
         self._owner.connected(self)
-        self._deadline.set(self._owner.keep_alive)
+        self._deadline.set(limits.KEEP_ALIVE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
@@ -126,6 +119,8 @@ class Front(asyncio.Protocol):
         self._owner.lost(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
         self._buffer = self._buffer + data if self._buffer else data
         self._advance()
 
@@ -173,15 +168,11 @@ class Front(asyncio.Protocol):
         self._request = None
         self._owner.ended(request)
         if not persistent:
-            self._closing = True
-        if self._unread:
-            self._deadline.set(self._owner.linger)
-        elif self._closing:
-            self._close()
+            self._end()
             return
-        else:
-            self._deadline.set(self._owner.keep_alive)
-        self._advance()
+        self._deadline.set(limits.LINGER if self._unread else limits.KEEP_ALIVE)
+        if self._buffer:
+            self._advance()
 
     # --- called by the adapter --------------------------------------------------------------------
 
@@ -238,9 +229,9 @@ class Front(asyncio.Protocol):
     def _take_head(self) -> bool:
         """Begin the next request; whether there was one."""
         data = self._buffer
-        end = data.find(b"\r\n\r\n") + 4
-        if end < 4 or end > HEAD_SIZE:
-            if len(data) > HEAD_SIZE or not may_become_regular(data):
+        end = data.find(b"\r\n\r\n")
+        if end < 0 or end > limits.MAX_HEAD - 4:
+            if len(data) > limits.MAX_HEAD or not may_become_regular(data):
                 self._hand_over()
             else:
                 self._await_head()
@@ -249,9 +240,10 @@ class Front(asyncio.Protocol):
         if head is None:
             self._hand_over()
             return False
-        self._buffer = data[end:]
+        self._buffer = data[end + 4 :]
         self._unread = head.length
         self._head_begun = False
+        self._last = not head.keep_alive
         self._deadline.clear()
         self._request = request = self._owner.begin(self, head)
         request.start()
@@ -261,7 +253,7 @@ class Front(asyncio.Protocol):
         """A head has begun and is not whole. Its time counts from its first byte."""
         if not self._head_begun:
             self._head_begun = True
-            self._deadline.set(HEAD_LIMIT)
+            self._deadline.set(limits.HEAD_LIMIT)
 
     def _take_body(self) -> None:
         data, unread = self._buffer, self._unread
@@ -276,13 +268,10 @@ class Front(asyncio.Protocol):
                 self._deadline.clear()
             request.feed(data, last=not unread)
         elif request is None and not unread:
-            # The rest of an upload that was answered already.
-            if self._closing:
-                self._close()
-            else:
-                self._deadline.set(self._owner.keep_alive)
+            # That was the rest of an upload that was answered already.
+            self._deadline.set(limits.KEEP_ALIVE)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, *, late: bool = False) -> None:
         transport, data = self.transport, self._buffer
         if transport is None:
             return
@@ -292,20 +281,20 @@ class Front(asyncio.Protocol):
         if self._reading_paused:
             transport.resume_reading()
         self._owner.lost(self)
-        self._owner.hand_over(transport, data)
+        self._owner.hand_over(transport, data, late=late)
 
     def _limit_surplus(self) -> None:
         """Stop reading while too much waits for the request that is served now."""
         transport = self.transport
         if transport is None:
             return
-        too_much = len(self._buffer) > SURPLUS_LIMIT
+        too_much = len(self._buffer) > limits.SURPLUS
         if too_much == self._reading_paused:
             return
         self._reading_paused = too_much
         if too_much:
             transport.pause_reading()
-            self._watch = self._loop.call_later(WATCH_EVERY, self._look_for_client)
+            self._watch = self._loop.call_later(limits.WATCH, self._look_for_client)
         else:
             transport.resume_reading()
             if self._watch is not None:
@@ -320,15 +309,18 @@ class Front(asyncio.Protocol):
             self._let_request_go()
             self.transport.abort()
         else:
-            self._watch = self._loop.call_later(WATCH_EVERY, self._look_for_client)
+            self._watch = self._loop.call_later(limits.WATCH, self._look_for_client)
 
     # --- what does not come -----------------------------------------------------------------------
 
     def _expired(self) -> None:
         request = self._request
         if request is None:
-            # Idle for too long, a head that is late, or an upload that nobody wants.
-            self._close()
+            if self._head_begun and self._buffer:
+                self._hand_over(late=True)
+            else:
+                # Idle for too long, or not done with what nobody wants to hear.
+                self._close()
         elif request.wants_body:
             request.stalled(f"sent nothing for {self._owner.upload_stall:g} s")
 
@@ -352,6 +344,24 @@ class Front(asyncio.Protocol):
             self._watch_stall()
 
     # --- the end ----------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Serve no other request. The client may be sending one just now.
+
+        Closing while it sends would reset the connection, and a reset overtakes the answer: so only
+        our side is ended, and what comes is read and forgotten until the client has seen that.
+        """
+        self._closing = True
+        self._buffer = b""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self._last and not self._unread:
+            transport.close()
+            return
+        transport.write_eof()
+        self._deadline.set(limits.LINGER)
+        self._limit_surplus()
 
     def _close(self) -> None:
         self._closing = True

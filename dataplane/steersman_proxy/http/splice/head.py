@@ -2,68 +2,89 @@
 
 A head is *regular* if every reader of HTTP/1.1 understands it in the same way: the grammar of RFC
 9112 without its leniencies, and without what needs more than passing bytes on. All others are for
-aiohttp's parser to judge. Clients of the field (openai, httpx, aiohttp, requests, curl, Go, Node)
+the aiohttp adapter to judge. Clients of the field (openai, httpx, aiohttp, requests, curl, Go, Node)
 write regular heads.
+
+A client writes nearly the same lines with each request, so lines are remembered: a head costs the
+looking up of its lines, and only new ones are matched.
 """
 
 import re
 from collections.abc import Sequence
-from itertools import compress
 
-from steersman_proxy.exchange.messages import HeadEdit, RequestHead
+from steersman_proxy.exchange.messages import HeadEdit, Header, RequestHead
+from steersman_proxy.http import limits
 from steersman_proxy.http.endpoint import BaseUrl
 from steersman_proxy.http.headers import METHODS_WITH_BODY, NEVER_SENT, check_headers
+from steersman_proxy.http.request_rules import SINGLE
 
-MAX_HEADERS = 256
-
-_NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-
-# Begins and ends with something visible, so that nothing has to be trimmed.
-_VALUE = rb"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?"
-
-_REGULAR = re.compile(
-    rb"(POST|GET|PUT|HEAD|OPTIONS|DELETE|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.1\r\n"
-    rb"((?:" + _NAME + rb": " + _VALUE + rb"\r\n)+)\r\n"
+_REQUEST_LINE = re.compile(
+    rb"(POST|GET|PUT|HEAD|OPTIONS|DELETE|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.1"
 )
 
-_HEADER = re.compile(rb"([^:]+): ([^\r]+)\r\n")
-"""One header of a head that is known to be regular."""
-
-_BEGINNING = re.compile(rb"(?:[A-Z]{0,7}|[A-Z]{3,7} (?:/[\x21\x22\x24-\x7e]*(?: [HTP/1.\r\n]*)?)?)")
-"""What the first line of a regular head may look like while it is not whole."""
-
-_HOST = re.compile(rb"[0-9A-Za-z.\-_~]+(?::[0-9]{0,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{0,5})?")
-
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+# A value begins and ends with something visible, so that nothing has to be trimmed.
+_LINE = re.compile(
+    rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): "
+    rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)"
+)
 
 # Each of these asks for something that a reader of bytes does not do, or is read in two ways.
 _IRREGULAR = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"http2-settings"})
 
-_ALONE = (b"host", b"content-length", b"connection")
+# Of these only the usual values are regular; in lower case.
+_VALUES = {
+    b"host": re.compile(rb"[0-9a-z.\-_~]+(?::[0-9]{1,5})?|\[[0-9a-f:.]+\](?::[0-9]{1,5})?"),
+    b"content-length": re.compile(rb"[0-9]{1,18}"),
+    b"connection": re.compile(rb"keep-alive|close"),
+}
+
+_ALONE = SINGLE | {b"connection"}
 """Headers of which a regular head has one at most."""
 
+_REMEMBERED = 4096
+"""Lines that are remembered at most; then all are forgotten."""
 
-class RegularHead:
-    """A regular head: what the exchange asks for, and the lines that it consists of."""
+_LONGEST = 512
+"""Bytes of a line that is remembered."""
 
-    __slots__ = ("_lines", "_listed", "_names", "keep_alive", "length", "request")
+_Line = tuple[bytes, bytes, bool]
+"""A header's lower-case name, its value, and whether it passes the proxy."""
+
+_lines: dict[bytes, _Line] = {}
+_request_lines: dict[bytes, tuple[str, str, str]] = {}
+"""Method, target and path."""
+
+_CLOSE = frozenset({b"close"})
+
+
+class RegularHead(RequestHead):
+    """A regular head, with the lines that it consists of."""
+
+    __slots__ = ("_fields", "_lines", "keep_alive", "length")
 
     def __init__(
         self,
-        request: RequestHead,
+        line: tuple[str, str, str],
         *,
         lines: Sequence[bytes],
-        names: Sequence[bytes],
-        length: int,
-        keep_alive: bool,
+        fields: Sequence[_Line],
+        raw: dict[bytes, bytes],
     ) -> None:
-        self.request = request
+        self.method, self.target, self.path = line
+        self.raw = raw
+        self.repeats = len(raw) != len(lines)
+        self._pairs = None
         self._lines = lines
-        self._names = names
-        self.length = length
+        self._fields = fields
+        self.length = int(raw.get(b"content-length", b"0"))
         """Bytes of the body that follows."""
-        self.keep_alive = keep_alive
+        connection = raw.get(b"connection")
+        self.keep_alive = connection is None or connection.lower() != b"close"
         """Whether the client means to use the connection again."""
+
+    def _split(self) -> list[Header]:
+        pairs = [line.partition(b": ") for line in self._lines]
+        return [(name, value) for name, _, value in pairs]
 
     def spliced(self, *, base: BaseUrl, body_length: int, edit: HeadEdit) -> bytes:
         """The head for an engine: the client's lines, but for those that do not pass the proxy.
@@ -71,59 +92,91 @@ class RegularHead:
         The same bytes as :func:`~steersman_proxy.http.headers.request_headers` makes, since the
         lines are of the form that it writes.
 
-        :raises InvalidHeader: if ``edit`` adds what cannot stand in a head.
+        :raises ValueError: if ``base`` or ``edit`` has what cannot stand in a head.
         """
-        request = self.request
-        remove = NEVER_SENT | edit.remove
-        if not self.keep_alive:
-            remove |= {b"close"}
-        lines = [
-            b"%b %b%b HTTP/1.1\r\nHost: %b"
-            % (request.method.encode(), base.path.encode(), request.target.encode(), base.authority)
-        ]
-        lines += compress(self._lines, [name not in remove for name in self._names])
+        remove = edit.remove if self.keep_alive else edit.remove | _CLOSE
+        lines = [base.request_line(self.method, self.target), base.host_line]
+        if remove:
+            lines += [
+                line
+                for line, (name, _, passes) in zip(self._lines, self._fields, strict=True)
+                if passes and name not in remove
+            ]
+        else:
+            lines += [
+                line for line, field in zip(self._lines, self._fields, strict=True) if field[2]
+            ]
         if edit.add:
             check_headers(edit.add)
             lines += [b"%b: %b" % header for header in edit.add]
-        if body_length or request.method in METHODS_WITH_BODY:
+        if body_length or self.method in METHODS_WITH_BODY:
             lines.append(b"Content-Length: %d" % body_length)
         lines += (b"", b"")
         return b"\r\n".join(lines)
 
 
 def regular_head(data: bytes, end: int) -> RegularHead | None:
-    """The head in ``data[:end]``, whose last four bytes are an empty line's; ``None`` if irregular."""
-    match = _REGULAR.fullmatch(data, 0, end)
+    """The head in ``data[:end]``, without the two line ends behind it; ``None`` if irregular."""
+    first, _, rest = data[:end].partition(b"\r\n")
+    line = _request_lines.get(first) or _learn_request_line(first)
+    if line is None:
+        return None
+    lines = rest.split(b"\r\n")
+    try:
+        fields = [_lines[line] for line in lines]
+    except KeyError:
+        learned = _learn(lines)
+        if learned is None:
+            return None
+        fields = learned
+    raw = {name: value for name, value, _ in fields}
+    if len(raw) != len(fields):
+        names = [name for name, _, _ in fields]
+        if any(name in _ALONE and names.count(name) > 1 for name in raw):
+            return None
+        raw = {name: value for name, value, _ in reversed(fields)}
+    if b"host" not in raw or len(fields) > limits.MAX_HEADERS:
+        return None
+    return RegularHead(line, lines=lines, fields=fields, raw=raw)
+
+
+def _learn(lines: Sequence[bytes]) -> list[_Line] | None:
+    """Look at each line of a head; ``None`` if one of them is irregular."""
+    fields = []
+    for line in lines:
+        field = _lines.get(line) or _match(line)
+        if field is None:
+            return None
+        if len(line) <= _LONGEST:
+            if len(_lines) >= _REMEMBERED:
+                _lines.clear()
+            _lines[line] = field
+        fields.append(field)
+    return fields
+
+
+def _match(line: bytes) -> _Line | None:
+    match = _LINE.fullmatch(line)
     if match is None:
         return None
-    method, target, block = match.groups()
-    headers = _HEADER.findall(block)
-    names = [name.lower() for name, _ in headers]
-    request = RequestHead(method.decode(), target.decode(), headers, names)
-    if len(names) > MAX_HEADERS or not _IRREGULAR.isdisjoint(names):
+    name, value = match[1].lower(), match[2]
+    values = _VALUES.get(name)
+    if name in _IRREGULAR or (values is not None and values.fullmatch(value.lower()) is None):
         return None
-    first = request.raw
-    if len(first) != len(names) and any(names.count(name) > 1 for name in _ALONE):
+    return name, value, name not in NEVER_SENT
+
+
+def _learn_request_line(line: bytes) -> tuple[str, str, str] | None:
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
         return None
-    if _HOST.fullmatch(first.get(b"host", b"")) is None:
-        return None
-    length = first.get(b"content-length", b"0")
-    if _LENGTH.fullmatch(length) is None:
-        return None
-    keep_alive = True
-    connection = first.get(b"connection")
-    if connection is not None and connection != b"keep-alive":
-        connection = connection.lower()
-        if connection not in (b"keep-alive", b"close"):
-            return None
-        keep_alive = connection != b"close"
-    return RegularHead(
-        request,
-        lines=block.split(b"\r\n"),
-        names=names,
-        length=int(length),
-        keep_alive=keep_alive,
-    )
+    target = match[2].decode()
+    parts = (match[1].decode(), target, target.partition("?")[0])
+    if len(line) <= _LONGEST:
+        if len(_request_lines) >= _REMEMBERED:
+            _request_lines.clear()
+        _request_lines[line] = parts
+    return parts
 
 
 def may_become_regular(data: bytes) -> bool:
@@ -131,9 +184,16 @@ def may_become_regular(data: bytes) -> bool:
 
     Without this, one that ends its lines by LF alone would be waited for until its time is up.
     """
-    line, newline, _ = data.partition(b"\r\n")
     if data.count(b"\n") != data.count(b"\r\n"):
         return False
+    line, newline, _ = data.partition(b"\r\n")
     if newline:
-        return line.endswith(b" HTTP/1.1")
+        return _REQUEST_LINE.fullmatch(line) is not None
     return _BEGINNING.fullmatch(line.removesuffix(b"\r")) is not None
+
+
+_BEGINNING = re.compile(
+    rb"[A-Z]{0,7}|[A-Z]{3,7} (?:/[\x21\x22\x24-\x7e]*(?: (?:H|HT|HTT|HTTP|HTTP/|HTTP/1|HTTP/1\.|"
+    rb"HTTP/1\.1)?)?)?"
+)
+"""What the first line of a regular head may look like while it is not whole."""

@@ -106,9 +106,9 @@ class SplicedRequest:
         self._context = context
         self._client = client
         self._head = head
-        self.exchange = Exchange(context, head.request)
+        self.exchange = Exchange(context, head)
         self._frame = AnswerFrame(
-            http11=True, to_head=head.request.method == "HEAD", persistent=head.keep_alive
+            http11=True, to_head=head.method == "HEAD", persistent=head.keep_alive
         )
         self._stage = _Stage.BEGINNING
         self._chunks: list[bytes] = []
@@ -213,7 +213,7 @@ class SplicedRequest:
         return self.exchange.body(chunks)
 
     def _serve(self, action: Serve) -> None:
-        task = self._means.tasks.start(self._means.own.serve(action, self._head.request))
+        task = self._means.tasks.start(self._means.own.serve(action, self._head))
         self._serving = task
         task.add_done_callback(self._served)
 
@@ -271,7 +271,7 @@ class SplicedRequest:
         except ValueError as error:
             self._respond(self.exchange.refuse(InvalidRequest(str(error))))
             return
-        method = self._head.request.method
+        method = self._head.method
         request = UpstreamRequest(
             base.endpoint, method, head, action.body, action.timeouts, self.exchange.may_start
         )
@@ -342,7 +342,7 @@ class SplicedRequest:
         assert sending is not None and sending.framing is not None, "nothing was sent"
         framing = sending.framing
         remove, length = step.edit.remove, None
-        if step.end and self._head.request.method != "HEAD":
+        if step.end and self._head.method != "HEAD":
             # Known now, whether or not the engine said so: some clients read only what has a length.
             remove |= {b"content-length"}
             length = sum(map(len, step.body))
@@ -441,7 +441,9 @@ class SplicedRequest:
             try:
                 self._sending.close()
             except Exception:  # noqa: BLE001 - logged whole; the request is over in any case
-                _log.exception("request %s: closing its engine's connection", self.exchange.request_id)
+                _log.exception(
+                    "request %s: closing its engine's connection", self.exchange.request_id
+                )
 
     def _close(self, *, client_gone: bool) -> None:
         exchange = self.exchange
