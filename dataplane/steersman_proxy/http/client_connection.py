@@ -124,11 +124,12 @@ class ClientConnection(RequestHandler):
         """Answer with an error in the request's turn, and read no more."""
         self._deaf = True
         if not self._framing.at_head:
-            self._payload.set_exception(BrokenBody(error))
             if self._answered:
-                # aiohttp is reading the rest to throw it away.
+                # aiohttp is reading the rest to throw it away; that is over now.
                 self._payload.feed_eof()
                 self.close()
+            else:
+                self._payload.set_exception(BrokenBody(error))
             return
         self.refused = method_and_path(self._framing.waiting)
         self._framing = RequestFraming()
