@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from steersman.clock import FakeClock
-from steersman.errors import NoAvailableEngine, RequestStale
+from steersman.errors import Fault, HeadTooLarge, InvalidRequest, NoAvailableEngine, RequestStale
 from steersman.settings import BreakerSettings, PoolSettings
 from steersman_proxy.exchange.messages import Failure, Outcome
 from steersman_proxy.load.breaker import Judgement
@@ -419,6 +419,20 @@ def test_a_pool_without_breaker_has_no_series_of_it():
     metrics = ProxyMetrics(fleet, rl_enabled=True)
     end(fleet, "e1", Judgement.FAILURE)
     assert not [name for name, _ in read(metrics) if name.startswith("smg_worker_cb")]
+
+
+def test_malformed_requests_are_counted_by_what_is_wrong():
+    metrics = ProxyMetrics(fleet_of(row("e1")), rl_enabled=True)
+    name = "steersman_malformed_requests_total"
+    for error in (
+        InvalidRequest("x", fault=Fault.HOST),
+        HeadTooLarge("x", fault=Fault.SIZE),
+        InvalidRequest("that is HTTP, and still not understood"),
+    ):
+        metrics.finished(record(outcome=Outcome.REJECTED, error=error, status=error.status))
+    # All of them from the start, so that `increase()` sees the first one.
+    counted = {fault: value(metrics, name, fault=fault.value) for fault in Fault}
+    assert counted == dict.fromkeys(Fault, 0) | {Fault.HOST: 1, Fault.SIZE: 1}
 
 
 def test_stale_requests_are_counted():

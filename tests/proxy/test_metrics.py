@@ -127,6 +127,14 @@ async def an_unknown_path(world: Rig) -> None:
         assert answer.status == 404
 
 
+async def a_request_with_two_readings(world: Rig) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.app.port)
+    writer.write(b"GET /health HTTP/1.1\r\nHost : proxy\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    await writer.wait_closed()
+
+
 async def a_death(world: Rig) -> None:
     await world.engines["e0"].die()
     while world.engine("e0").healthy:
@@ -166,6 +174,12 @@ MOVES: dict[str, tuple[Act, dict[str, str], float, float]] = {
     "smg_router_requests_total": (one_request, {"model": "sim-model"}, 0, 1),
     "smg_router_request_duration_seconds_count": (one_request, {"endpoint": "/generate"}, 0, 1),
     "smg_router_request_errors_total": (an_unknown_path, {"error_type": "unknown_url"}, 0, 1),
+    "steersman_malformed_requests_total": (
+        a_request_with_two_readings,
+        {"fault": "header"},
+        0,
+        1,
+    ),
     "smg_router_ttft_seconds_count": (one_stream, {"model": "sim-model"}, 0, 1),
     "smg_worker_requests_total": (one_request, {"model": "sim-model"}, 0, 1),
     "smg_worker_health": (a_death, {"worker": "e0"}, 1, 0),

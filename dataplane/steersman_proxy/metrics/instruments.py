@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from steersman.errors import Fault
 from steersman_proxy.metrics.tallies import CounterFamily, HistogramFamily
 
 BUCKETS = (
@@ -48,6 +49,14 @@ class RouterInstruments:
             "steersman_stale_requests",
             "Requests that were ended because they were in flight for longer than timeouts.stale.",
         )
+        self.malformed = CounterFamily(
+            "steersman_malformed_requests",
+            "Requests that were refused because they are not HTTP/1.1 or have two readings, by what "
+            "is wrong with them.",
+            ("fault",),
+        )
+        for fault in Fault:
+            self.malformed.series(fault.value)
         self.hold = HistogramFamily(
             "steersman_hold_seconds",
             "How long requests waited in the proxy; those that never waited are not counted.",
@@ -56,7 +65,10 @@ class RouterInstruments:
         )
         _register(
             registry,
-            (requests, self.errors, self.duration, self.ttft, self.stale, self.hold),
+            (
+                *(requests, self.errors, self.duration, self.ttft),
+                *(self.stale, self.malformed, self.hold),
+            ),
         )
 
 

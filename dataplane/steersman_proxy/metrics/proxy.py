@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
-from steersman.errors import RequestStale
+from steersman.errors import InvalidRequest, RequestStale
 from steersman_proxy.control.status import ControlStatus
 from steersman_proxy.exchange.messages import ExchangeRecord, Failure, Outcome
 from steersman_proxy.metrics.instruments import (
@@ -161,6 +161,8 @@ class ProxyMetrics:
             self._router.errors.series(*self._router_labels(record), error).value += 1
         if isinstance(record.error, RequestStale):
             self._router.stale.series().value += 1
+        elif isinstance(record.error, InvalidRequest) and record.error.fault is not None:
+            self._router.malformed.series(record.error.fault.value).value += 1
 
     def _count_filtered(self, filtered: Mapping[Reason, int]) -> None:
         for reason, count in filtered.items():
