@@ -299,7 +299,7 @@ async def test_field_failure_28_memory_grows_by_the_body_once(
                 assert (await client.answer()).status == 200
             grown = peak(served.process.pid) - before
         assert script.received[-1] == (size, hashlib.sha256(body).hexdigest())
-        assert size < grown < 2 * size
+        assert 0.9 * size < grown < 2 * size
 
 
 def peak(pid: int) -> int:

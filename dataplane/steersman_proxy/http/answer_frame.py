@@ -7,7 +7,8 @@ to a head but what framing and the connection's life ask for.
 from collections.abc import Sequence
 
 from steersman_proxy.exchange.messages import Header
-from steersman_proxy.http.headers import answer_head
+from steersman_proxy.http.headers import answer_head, check_headers
+from steersman_proxy.http.plain_head import PlainHead
 
 _WITHOUT_BODY = frozenset({204, 304})
 
@@ -59,6 +60,39 @@ class AnswerFrame:
         elif not self._http11:
             framing.append((b"Connection", b"keep-alive"))
         return answer_head(status, reason, (*headers, *framing))
+
+    def start_plain(
+        self,
+        head: PlainHead,
+        *,
+        remove: frozenset[bytes],
+        add: Sequence[Header],
+        length: int | None,
+    ) -> bytes:
+        """As :meth:`start`, for an engine's head that passes as the lines that it is.
+
+        ``length`` is that of the body in bytes if it is not the engine's. The same bytes as
+        :meth:`start` makes of the headers.
+
+        :raises InvalidHeader: if ``add`` has what cannot stand in a head.
+        """
+        lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *head.passing(remove)]
+        lines += [b"%b: %b" % header for header in add]
+        self._chunked = self.unframed = False
+        self._has_body = True
+        if length is None:
+            length = head.length
+        else:
+            lines.append(b"Content-Length: %d" % length)
+        self._left = length
+        if not self.persistent:
+            lines.append(b"Connection: close")
+        lines += (b"", b"")
+        made = b"\r\n".join(lines)
+        breaks = len(lines) - 1
+        if made.count(b"\r") != breaks or made.count(b"\n") != breaks or b"\0" in made:
+            check_headers(add)
+        return made
 
     def framed(self, parts: Sequence[bytes]) -> list[bytes]:
         """Parts of the body as they go onto the wire.

@@ -10,6 +10,7 @@ from httptools import HttpParserError, HttpResponseParser
 
 from steersman_proxy.exchange.messages import Header
 from steersman_proxy.http.headers import connection_tokens
+from steersman_proxy.http.plain_head import PlainHead, plain_head
 
 
 class InvalidAnswer(Exception):
@@ -23,6 +24,10 @@ class _Body(Enum):
     UNTIL_EOF = auto()
 
 
+# Looked up once: a member of an enum costs 70 ns each time in Python 3.11.
+_NONE, _LENGTH = _Body.NONE, _Body.LENGTH
+
+
 class AnswerFraming:
     """Takes the bytes of a connection and gives the head and the body of one final answer.
 
@@ -34,15 +39,17 @@ class AnswerFraming:
     __slots__ = (
         "_body",
         "_fed",
+        "_headers",
+        "_left",
         "_max_head_bytes",
         "_method",
         "_parser",
         "complete",
         "content_length",
         "head_done",
-        "headers",
         "keep_alive",
         "parts",
+        "plain",
         "reason",
         "size",
         "status",
@@ -52,12 +59,16 @@ class AnswerFraming:
     def __init__(self, *, method: str, max_head_bytes: int) -> None:
         self._method = method
         self._max_head_bytes = max_head_bytes
-        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._parser: HttpResponseParser | None = None
         self._fed = 0
-        self._body = _Body.NONE
+        self._left = 0
+        """Bytes of the body of a plain answer that are still to come."""
+        self._body = _NONE
         self.status = 0
         self.reason = b""
-        self.headers: list[Header] = []
+        self._headers: list[Header] = []
+        self.plain: PlainHead | None = None
+        """The head as lines, if it has the usual form."""
         self.content_length: int | None = None
         """Bytes of the body, if the head tells. After HEAD and in a 304: of the body that is not here."""
         self.head_done = False
@@ -77,14 +88,26 @@ class AnswerFraming:
         """Whether any byte came, be it of an interim answer."""
         return self._fed > 0
 
+    @property
+    def headers(self) -> list[Header]:
+        """The headers of the head, in order."""
+        return self._headers if self.plain is None else self.plain.pairs()
+
     def feed(self, data: memoryview) -> None:
         """Take what the connection gave. Raises :class:`InvalidAnswer`; the instance is then done."""
+        if self._fed == 0:
+            if self._begin_plain(data):
+                return
+            if data[0] not in b"H\r\n":
+                # The parser would also take RTSP and ICE.
+                raise InvalidAnswer("the answer does not begin with HTTP/")
+            self._parser = HttpResponseParser(self)
+        elif self.plain is not None:
+            self._feed_plain(bytes(data))
+            return
         if self._parser is None:
             self.surplus = True
             return
-        if self._fed == 0 and data[0] not in b"H\r\n":
-            # The parser would also take RTSP and ICE.
-            raise InvalidAnswer("the answer does not begin with HTTP/")
         self._fed += len(data)
         try:
             self._parser.feed_data(data)
@@ -103,6 +126,41 @@ class AnswerFraming:
             self._parser = None
         elif not self.head_done and self._fed > self._max_head_bytes:
             self._refuse_long_head()
+
+    def _begin_plain(self, data: memoryview) -> bool:
+        """Take the beginning of an answer if its head is whole and has the usual form."""
+        if self._method == "HEAD":
+            return False
+        begun = bytes(data)
+        end = begun.find(b"\r\n\r\n")
+        if not 0 <= end < self._max_head_bytes:
+            return False
+        head = plain_head(begun, end)
+        if head is None:
+            return False
+        self._fed = len(begun)
+        self.plain = head
+        self.status = head.status
+        self.reason = head.reason
+        self.content_length = self._left = head.length
+        self.keep_alive = head.keep_alive
+        self._body = _LENGTH
+        self.head_done = True
+        self._feed_plain(begun[end + 4 :])
+        return True
+
+    def _feed_plain(self, data: bytes) -> None:
+        left = self._left
+        if len(data) > left:
+            self.surplus = True
+            data = data[:left]
+        if data:
+            self.parts.append(data)
+            self.size += len(data)
+            left -= len(data)
+            self._left = left
+        if not left:
+            self.complete = True
 
     def eof(self) -> bool:
         """The connection ended in an orderly way. Returns whether the answer is whole by that."""
@@ -127,7 +185,7 @@ class AnswerFraming:
             self.surplus = True
             return
         self.reason = b""
-        self.headers = []
+        self._headers = []
 
     def on_status(self, status: bytes) -> None:
         if not self.head_done:
@@ -136,7 +194,7 @@ class AnswerFraming:
     def on_header(self, name: bytes, value: bytes) -> None:
         # After the head these are trailers, which end with the framing that carried them.
         if not self.head_done:
-            self.headers.append((name, value))
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.complete:
@@ -147,7 +205,7 @@ class AnswerFraming:
         version = parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise InvalidAnswer(f"the answer is HTTP/{version}, not HTTP/1.1")
-        if sum(len(name) + len(value) + 4 for name, value in self.headers) > self._max_head_bytes:
+        if sum(len(name) + len(value) + 4 for name, value in self._headers) > self._max_head_bytes:
             self._refuse_long_head()
         if status < 200:
             if status < 100 or status == 101:
@@ -178,7 +236,7 @@ class AnswerFraming:
     def _frame(self, version: str) -> None:
         """Find how the body ends. The parser has refused a length together with an encoding."""
         encodings: list[bytes] = []
-        for name, value in self.headers:
+        for name, value in self._headers:
             size = len(name)
             if size == 14 and name.lower() == b"content-length":
                 self.content_length = int(value)
@@ -190,7 +248,7 @@ class AnswerFraming:
         self._body = self._body_kind(chunked=bool(encodings))
         if self._body is _Body.NONE and self._method != "HEAD" and self.status != 304:
             self.content_length = 0
-        tokens = connection_tokens(self.headers)
+        tokens = connection_tokens(self._headers)
         if version == "1.1":
             self.keep_alive = b"close" not in tokens
         else:

@@ -4,9 +4,6 @@ A head is *regular* if every reader of HTTP/1.1 understands it in the same way: 
 9112 without its leniencies, and without what needs more than passing bytes on. All others are for
 the aiohttp adapter to judge. Clients of the field (openai, httpx, aiohttp, requests, curl, Go, Node)
 write regular heads.
-
-A client writes nearly the same lines with each request, so lines are remembered: a head costs the
-looking up of its lines, and only new ones are matched.
 """
 
 import re
@@ -16,16 +13,11 @@ from steersman_proxy.exchange.messages import HeadEdit, Header, RequestHead
 from steersman_proxy.http import limits
 from steersman_proxy.http.endpoint import BaseUrl
 from steersman_proxy.http.headers import METHODS_WITH_BODY, NEVER_SENT, check_headers
+from steersman_proxy.http.lines import HEADER_LINE, Field, KnownLines
 from steersman_proxy.http.request_rules import SINGLE
 
 _REQUEST_LINE = re.compile(
     rb"(POST|GET|PUT|HEAD|OPTIONS|DELETE|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.1"
-)
-
-# A value begins and ends with something visible, so that nothing has to be trimmed.
-_LINE = re.compile(
-    rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): "
-    rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)"
 )
 
 # Each of these asks for something that a reader of bytes does not do, or is read in two ways.
@@ -41,16 +33,12 @@ _VALUES = {
 _ALONE = SINGLE | {b"connection"}
 """Headers of which a regular head has one at most."""
 
-_REMEMBERED = 4096
-"""Lines that are remembered at most; then all are forgotten."""
+_MOST_REQUEST_LINES = 4096
+"""Request lines that are remembered at most; then all are forgotten."""
 
 _LONGEST = 512
-"""Bytes of a line that is remembered."""
+"""Bytes of a request line that is remembered."""
 
-_Line = tuple[bytes, bytes, bool]
-"""A header's lower-case name, its value, and whether it passes the proxy."""
-
-_lines: dict[bytes, _Line] = {}
 _request_lines: dict[bytes, tuple[str, str, str]] = {}
 """Method, target and path."""
 
@@ -67,7 +55,7 @@ class RegularHead(RequestHead):
         line: tuple[str, str, str],
         *,
         lines: Sequence[bytes],
-        fields: Sequence[_Line],
+        fields: Sequence[Field],
         raw: dict[bytes, bytes],
     ) -> None:
         self.method, self.target, self.path = line
@@ -122,13 +110,9 @@ def regular_head(data: bytes, end: int) -> RegularHead | None:
     if line is None:
         return None
     lines = rest.split(b"\r\n")
-    try:
-        fields = [_lines[line] for line in lines]
-    except KeyError:
-        learned = _learn(lines)
-        if learned is None:
-            return None
-        fields = learned
+    fields = _known.fields(lines)
+    if fields is None:
+        return None
     raw = {name: value for name, value, _ in fields}
     if len(raw) != len(fields):
         names = [name for name, _, _ in fields]
@@ -140,23 +124,8 @@ def regular_head(data: bytes, end: int) -> RegularHead | None:
     return RegularHead(line, lines=lines, fields=fields, raw=raw)
 
 
-def _learn(lines: Sequence[bytes]) -> list[_Line] | None:
-    """Look at each line of a head; ``None`` if one of them is irregular."""
-    fields = []
-    for line in lines:
-        field = _lines.get(line) or _match(line)
-        if field is None:
-            return None
-        if len(line) <= _LONGEST:
-            if len(_lines) >= _REMEMBERED:
-                _lines.clear()
-            _lines[line] = field
-        fields.append(field)
-    return fields
-
-
-def _match(line: bytes) -> _Line | None:
-    match = _LINE.fullmatch(line)
+def _match(line: bytes) -> Field | None:
+    match = HEADER_LINE.fullmatch(line)
     if match is None:
         return None
     name, value = match[1].lower(), match[2]
@@ -166,6 +135,9 @@ def _match(line: bytes) -> _Line | None:
     return name, value, name not in NEVER_SENT
 
 
+_known = KnownLines(_match)
+
+
 def _learn_request_line(line: bytes) -> tuple[str, str, str] | None:
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
@@ -173,7 +145,7 @@ def _learn_request_line(line: bytes) -> tuple[str, str, str] | None:
     target = match[2].decode()
     parts = (match[1].decode(), target, target.partition("?")[0])
     if len(line) <= _LONGEST:
-        if len(_request_lines) >= _REMEMBERED:
+        if len(_request_lines) >= _MOST_REQUEST_LINES:
             _request_lines.clear()
         _request_lines[line] = parts
     return parts

@@ -27,6 +27,7 @@ from steersman_proxy.exchange.messages import (
     Send,
     Serve,
     StartAnswer,
+    fields_of,
 )
 from steersman_proxy.http.answer_frame import AnswerFrame
 from steersman_proxy.http.drive import Means
@@ -40,6 +41,9 @@ from steersman_proxy.routing.hold import Ticket
 from steersman_proxy.routing.request import Selected
 
 _log = logging.getLogger("steersman.http")
+
+
+_LENGTH = frozenset({b"content-length"})
 
 
 class Client(Protocol):
@@ -295,7 +299,8 @@ class SplicedRequest:
         framing, failure = sending.framing, sending.failure
         if framing is not None and framing.head_done:
             self._stage = _Stage.ANSWER
-            self._step(self.exchange.answer_head(framing.status, framing.headers))
+            fields = fields_of(framing.headers) if framing.plain is None else framing.plain.by_name
+            self._step(self.exchange.answer_fields(framing.status, fields))
         elif failure is not None:
             self._let_go()
             self._carry_out(self.exchange.attempt_failed(failure.failure, str(failure)))
@@ -340,15 +345,23 @@ class SplicedRequest:
     def _begin_answer(self, step: StartAnswer) -> None:
         sending = self._sending
         assert sending is not None and sending.framing is not None, "nothing was sent"
-        framing = sending.framing
-        remove, length = step.edit.remove, None
+        framing, edit = sending.framing, step.edit
+        remove, length = edit.remove, None
         if step.end and self._head.method != "HEAD":
             # Known now, whether or not the engine said so: some clients read only what has a length.
-            remove |= {b"content-length"}
+            remove |= _LENGTH
             length = sum(map(len, step.body))
-        headers = response_headers(framing.headers, remove=remove, add=step.edit.add)
         self._heed_draining()
-        self._pending = self._frame.start(framing.status, framing.reason, headers, length=length)
+        plain = framing.plain
+        if plain is not None and (length is not None or b"content-length" not in remove):
+            self._pending = self._frame.start_plain(
+                plain, remove=remove, add=edit.add, length=length
+            )
+        else:
+            headers = response_headers(framing.headers, remove=remove, add=edit.add)
+            self._pending = self._frame.start(
+                framing.status, framing.reason, headers, length=length
+            )
 
     def _respond(self, action: Respond) -> None:
         """Write a whole answer of our own."""

@@ -1,0 +1,114 @@
+"""The head of an engine's answer in its usual form: whole, in one read, with Content-Length.
+
+What has this form has one reading. All else is for the parser.
+"""
+
+import re
+from collections.abc import Sequence
+
+from steersman_proxy.http.headers import HOP_BY_HOP
+from steersman_proxy.http.lines import HEADER_LINE, Field, KnownLines
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([\t\x20-\x7e\x80-\xff]*)")
+
+# Each of these changes where the answer ends, or whom its headers are for.
+_UNUSUAL = frozenset({b"transfer-encoding", b"upgrade", b"trailer", b"proxy-connection"})
+
+_VALUES = {
+    b"content-length": re.compile(rb"[0-9]{1,18}"),
+    b"connection": re.compile(rb"(?i:keep-alive|close)"),
+}
+
+_WITHOUT_BODY = frozenset({204, 304})
+
+_MOST_STATUS_LINES = 256
+
+
+class PlainHead:
+    """A head as its lines."""
+
+    __slots__ = ("_fields", "_lines", "by_name", "keep_alive", "length", "reason", "status")
+
+    def __init__(
+        self,
+        status: tuple[int, bytes],
+        *,
+        lines: Sequence[bytes],
+        fields: Sequence[Field],
+        by_name: dict[bytes, bytes],
+    ) -> None:
+        self.status, self.reason = status
+        self._lines = lines
+        self._fields = fields
+        self.by_name = by_name
+        """Values by lower-case name, joined where a name is repeated."""
+        self.length = int(by_name[b"content-length"])
+        """Bytes of the body."""
+        connection = by_name.get(b"connection")
+        self.keep_alive = connection is None or connection.lower() != b"close"
+
+    def passing(self, remove: frozenset[bytes]) -> list[bytes]:
+        """The lines that pass the proxy, without those of the lower-case names in ``remove``."""
+        return [
+            line
+            for line, (name, _, passes) in zip(self._lines, self._fields, strict=True)
+            if passes and name not in remove
+        ]
+
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """All headers in order, names as they came."""
+        parts = [line.partition(b": ") for line in self._lines]
+        return [(name, value) for name, _, value in parts]
+
+
+def plain_head(data: bytes, end: int) -> PlainHead | None:
+    """The head in ``data[:end]``, without the two line ends behind it; ``None`` if unusual.
+
+    The answer must not be one to HEAD.
+    """
+    first, _, rest = data[:end].partition(b"\r\n")
+    status = _status_lines.get(first) or _learn_status(first)
+    if status is None:
+        return None
+    lines = rest.split(b"\r\n")
+    fields = _known.fields(lines)
+    if fields is None:
+        return None
+    by_name = {name: value for name, value, _ in fields}
+    if b"content-length" not in by_name:
+        return None
+    if len(by_name) != len(fields):
+        by_name = {}
+        for name, value, _ in fields:
+            if name in by_name:
+                if name in _VALUES:
+                    return None
+                value = by_name[name] + b", " + value
+            by_name[name] = value
+    return PlainHead(status, lines=lines, fields=fields, by_name=by_name)
+
+
+def _match(line: bytes) -> Field | None:
+    match = HEADER_LINE.fullmatch(line)
+    if match is None:
+        return None
+    name, value = match[1].lower(), match[2]
+    values = _VALUES.get(name)
+    if name in _UNUSUAL or (values is not None and values.fullmatch(value) is None):
+        return None
+    # A header that `Connection: close` would list is called `close`.
+    return name, value, name not in HOP_BY_HOP and name != b"close"
+
+
+_known = KnownLines(_match)
+_status_lines: dict[bytes, tuple[int, bytes]] = {}
+
+
+def _learn_status(line: bytes) -> tuple[int, bytes] | None:
+    match = _STATUS_LINE.fullmatch(line)
+    if match is None or int(match[1]) in _WITHOUT_BODY:
+        return None
+    status = int(match[1]), match[2]
+    if len(_status_lines) < _MOST_STATUS_LINES:
+        _status_lines[line] = status
+    return status
