@@ -1,15 +1,14 @@
 // A mock inference engine that costs as little as it can: the proxy before it is what is measured.
 //
-//     engine [-t TICK_US] [-l LIFE_SECONDS] PORT...
+//     engine [-l LIFE_SECONDS] PORT...
 //
 // One thread, epoll, HTTP/1.1 with keep-alive and Content-Length. Port 0 takes a free one; the line
 // on standard output tells the ports as JSON. Each port is one engine to a proxy.
 //
 // Any POST is answered with what the order in its prompt asks for (wire.h): a chat completion of so
 // many bytes, whose `metadata.weight_version` is where SGLang has it, or a stream of chunks at a
-// steady interval, that ends one interval after the last one. What falls due is sent once a tick,
-// so chunks of several streams come together, as the streams of one decode step do. A late chunk
-// does not delay the next one. GETs answer what gateways ask when they take an engine in.
+// steady interval, that ends one interval after the last one. A chunk that is late does not delay
+// the next one. GETs answer what gateways ask when they take an engine in.
 
 #define _GNU_SOURCE
 #include "wire.h"
@@ -42,7 +41,7 @@ typedef struct {
 } Conn;
 
 static int poller;
-static uint64_t tick = 1000000, requests;
+static uint64_t requests;
 static Conn **heap;  // running streams, the one that is due first at 0
 static long heap_len, heap_cap;
 static size_t event_len;
@@ -84,8 +83,6 @@ static void heap_remove(Conn *c) {
     sift_up(at, last);
     sift_down(last->heap_at, last);
 }
-
-static uint64_t on_tick(uint64_t t) { return (t + tick - 1) / tick * tick; }
 
 // ------------------------------------------------------------------------------- connections
 
@@ -234,9 +231,9 @@ static int stream_on(Conn *c) {
 static int answer_stream(Conn *c, long chunks, long interval_us) {
     c->chunks = chunks;
     c->sent = 0;
-    c->interval = on_tick((uint64_t)(interval_us > 0 ? interval_us : 1) * 1000);
+    c->interval = (uint64_t)(interval_us > 0 ? interval_us : 1) * 1000;
     if (stream_on(c) < 0) return -1;
-    c->due = on_tick(now_ns()) + c->interval;
+    c->due = now_ns() + c->interval;
     heap_add(c);
     return 0;
 }
@@ -360,14 +357,13 @@ static int listen_on(int port, int *taken) {
 
 int main(int argc, char **argv) {
     unsigned life = 3600;
-    for (int o; (o = getopt(argc, argv, "t:l:")) > 0;) {
-        if (o == 't') tick = strtoull(optarg, NULL, 10) * 1000;
-        else if (o == 'l') life = strtoul(optarg, NULL, 10);
+    for (int o; (o = getopt(argc, argv, "l:")) > 0;) {
+        if (o == 'l') life = strtoul(optarg, NULL, 10);
         else return 2;
     }
     int count = argc - optind;
-    if (count < 1 || count > MAX_PORTS || !tick) {
-        fprintf(stderr, "usage: engine [-t TICK_US] [-l LIFE_SECONDS] PORT...\n");
+    if (count < 1 || count > MAX_PORTS) {
+        fprintf(stderr, "usage: engine [-l LIFE_SECONDS] PORT...\n");
         return 2;
     }
     live_at_most(life);

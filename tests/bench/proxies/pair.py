@@ -68,9 +68,9 @@ class Pair:
         self._engine, self._load = (_compile(name, folder) for name in ("engine", "load"))
 
     @contextmanager
-    def engines(self, count: int, *, tick_us: int = 1000) -> Iterator[Engines]:
+    def engines(self, count: int) -> Iterator[Engines]:
         """``count`` engines until the end of the block."""
-        command = [self._engine, "-t", str(tick_us), *["0"] * count]
+        command = [self._engine, *["0"] * count]
         with on_core(self._core):
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

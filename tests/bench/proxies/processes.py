@@ -12,6 +12,9 @@ from pathlib import Path
 
 import psutil
 
+PATIENCE = 3.0
+"""Seconds that a program with others below it gets to end them."""
+
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -91,7 +94,7 @@ class Group:
         if not self.ended and len(self.pids()) > 1:
             self._leader.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._leader.wait(timeout=3)
+                self._leader.wait(timeout=PATIENCE)
         with suppress(ProcessLookupError):
             os.killpg(self._leader.pid, signal.SIGKILL)
         self._leader.wait()

@@ -29,7 +29,7 @@
     "\"created\":1764460000,\"model\":\"" MODEL "\",\"choices\":[{\"index\":0,\"delta\":"          \
     "{\"role\":null,\"content\":\" t%06ld\",\"reasoning_content\":null,\"tool_calls\":null},"      \
     "\"logprobs\":null,\"finish_reason\":null,\"matched_stop\":null}],\"usage\":null,"             \
-    "\"t\":%020llu}\n\n"
+    "\"t\":%20llu}\n\n"
 #define STAMP "\"t\":"
 #define DONE "data: [DONE]\n\n"
 
