@@ -1,6 +1,7 @@
 """Clients that take their time: with a head, with a body, with nothing at all."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -191,7 +192,8 @@ async def test_trailers_that_never_end_are_not_waited_for() -> None:
     ):
         await client.send(chunks(b"2\r\n{}\r\n0\r\n"))
         async with trickling(client, b"X: a\r\n"):
-            assert await client.reader.read() == b""
+            with contextlib.suppress(ConnectionError):  # it is cut, while the client sends
+                assert await client.reader.read() == b""
         assert engine.connections == 0
 
 
