@@ -17,7 +17,8 @@ other, again and again; quoted are medians over these rounds, and ratios of medi
 
 smg, sglang-router and vllm-router are looked for in environments of their own below ``--peers DIR``;
 ``--install`` makes those that are missing. A proxy that is not installed has a row that says so.
-Nothing is judged with ``--quick``, which leaves those three out. Steersman runs with everything on:
+Nothing is judged with ``--quick``, which leaves those three out. A whole run ends with trials of what
+each does beside passing requests on (``proxies/trials.py``). Steersman runs with everything on:
 table, routing keys, stamps, breaker, metrics and an API key; without the access log.
 """
 
@@ -33,9 +34,10 @@ from typing import Any
 from tests.bench.proxies import report
 from tests.bench.proxies.loads import LOADS, Load
 from tests.bench.proxies.pair import NoCompilerError, Pair
-from tests.bench.proxies.peers import SUBJECTS, Found, Missing, Subject, install
+from tests.bench.proxies.peers import DIRECT, SUBJECTS, Found, Missing, Subject, install
 from tests.bench.proxies.processes import Cores
 from tests.bench.proxies.rounds import Measured, Series, measure, memory_at_rest
+from tests.bench.proxies.trials import tried
 from tests.bench.support import arguments, conclude
 
 ROUNDS = 7
@@ -164,6 +166,10 @@ def main() -> int:
     if not partial:
         print(f"\n{report.main_table(document)}\n\n{report.target_table(document)}")
     targets = document.pop("targets")
+    if not partial and not args.quick:
+        document["trials"] = {
+            subject.name: tried(subject, one) for subject, one in there if subject.name != DIRECT
+        }
     lines = report.missed({**document, "targets": targets})
     unjudged = sum(target["met"] is None for target in targets)
     return conclude(

@@ -179,6 +179,7 @@ global
 defaults
   mode http
   option http-no-delay
+  option abortonclose
   timeout connect 5s
   timeout client 30m
   timeout server 30m
@@ -240,18 +241,15 @@ def _gateway(place: Place) -> list[str]:
 
 
 def _smg(bin_folder: str, place: Place) -> Sequence[str]:
-    own = ["--max-concurrent-requests", "-1", "--disable-tokenizer-autoload"]
-    return [f"{bin_folder}/smg", "launch", *_gateway(place), *own]
+    return [f"{bin_folder}/smg", "launch", *_gateway(place), "--disable-tokenizer-autoload"]
 
 
 def _sglang_router(bin_folder: str, place: Place) -> Sequence[str]:
-    launch = [f"{bin_folder}/python", "-m", "sglang_router.launch_router"]
-    return [*launch, *_gateway(place), "--max-concurrent-requests", "-1"]
+    return [f"{bin_folder}/python", "-m", "sglang_router.launch_router", *_gateway(place)]
 
 
 def _vllm_router(bin_folder: str, place: Place) -> Sequence[str]:
-    own = ["--max-concurrent-requests", "100000"]
-    return [f"{bin_folder}/vllm-router", *_gateway(place), *own]
+    return [f"{bin_folder}/vllm-router", *_gateway(place)]
 
 
 # --------------------------------------------------------------------------------------- all of them
@@ -265,7 +263,7 @@ _OURS = (
     "checked; access log off"
 )
 _STAMPED = {"x-smg-weight-version": "7"}
-_DEFAULTS = "round robin, no limit of requests, log level error; everything else as it comes"
+_DEFAULTS = "round robin, log level error; everything else as it comes"
 
 SUBJECTS: tuple[Subject, ...] = (
     Subject(
@@ -302,7 +300,7 @@ SUBJECTS: tuple[Subject, ...] = (
         name="haproxy",
         find=_find_system("haproxy", "-v"),
         command=_haproxy,
-        settings="one thread, `http-reuse always`, `option http-no-delay` as streams need it",
+        settings="one thread, `http-reuse always`; `http-no-delay` and `abortonclose`, as streams need",
         quick=True,
     ),
     Subject(
