@@ -45,7 +45,7 @@ WATCH = 1.0
 READ_AHEAD = 256 * 1024
 """Bytes of a body that are read before the exchange asks for them."""
 
-WRITE_LIMIT = 256 * 1024
+WRITE_LIMIT = 64 * 1024
 """Bytes that may wait for a slow client, per connection; then the engine is not read any more."""
 
 TAIL_LIMIT = 600.0
