@@ -188,7 +188,7 @@ def test_wrong_answers_are_in_the_document_with_their_round(document) -> None:
 
 
 def test_missed_targets_are_told_as_sentences(document) -> None:
-    assert report.missed(document) == ["1,000 streams × 50/s carried whole on one core: 0.8"]
+    assert report.missed(document) == ["1,000 streams × 50/s carried whole on one core: 80.0%"]
     table = report.target_table(document)
     assert "| memory at most 55 MB idle | 52 MB | met |" in table
     assert "| 1,000 streams × 50/s carried whole on one core | 80.0% | **missed** |" in table

@@ -5,6 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
+from scripts.gen_docs import MissingMarkersError, insert
+
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
@@ -56,3 +60,17 @@ def test_links_and_anchors_are_read_as_a_code_host_does() -> None:
     page = "# A `b` (c)!\n## Two\n## Two\n[x](y.md#z) `[no](no)` [w](https://a.b)\n```\n# [q](q)\n```\n"
     assert list(links(page)) == ["y.md#z"]
     assert anchors(page) == {"a-b-c", "two", "two-1"}
+
+
+def test_a_generated_part_replaces_what_is_between_its_markers() -> None:
+    page = "a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n<!-- begin y -->\n<!-- end y -->\n"
+    once = insert(page, "x", "\nnew \\1\n\n")
+    assert once == page.replace("old", "new \\1")
+    assert insert(once, "x", "new \\1") == once
+    assert insert(page, "y", "z") == page.replace("<!-- end y", "z\n<!-- end y")
+
+
+def test_a_page_without_a_place_for_a_generated_part_is_an_error() -> None:
+    for page in ("nothing", "<!-- begin x -->\n", "<!-- begin x -->\n<!-- end x -->\n" * 2):
+        with pytest.raises(MissingMarkersError):
+            insert(page, "x", "new")

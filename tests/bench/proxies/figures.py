@@ -110,7 +110,7 @@ class Goal:
         limit = self.plus + (self.factor * min(known) if known else 0.0)
         met = value >= limit if self.at_least else value <= limit
         verdict |= {"value": _short(value), "limit": _short(limit)}
-        if known and not self.plus:
+        if known and self.figure == "cpu_us":
             verdict |= {"ratio": _short(value / min(known)), "allowed": self.factor}
         return {**verdict, "met": met}
 

@@ -74,17 +74,17 @@ def _figures(rounds: Sequence[Sample | None]) -> dict[str, Any]:
 
 def missed(document: Mapping[str, Any]) -> list[str]:
     """What is wrong, as sentences: targets that are missed, and wrong answers from Steersman."""
-    sentences = []
-    for target in document["targets"]:
-        if target["met"] is False:
-            value = f"{target['ratio']:g}" if "ratio" in target else f"{target['value']:g}"
-            sentences.append(f"{target['what']}: {value}")
-    sentences.extend(
+    targets = [
+        f"{target['what']}: {_measured(target)}"
+        for target in document["targets"]
+        if target["met"] is False
+    ]
+    errors = [
         f"wrong answers under {row['load']}: {row['rounds_with_errors']}"
         for row in document["results"]
         if row["proxy"] == STEERSMAN and "rounds_with_errors" in row
-    )
-    return sentences
+    ]
+    return targets + errors
 
 
 # --------------------------------------------------------------------------------------- tables
@@ -186,7 +186,7 @@ def target_table(document: Mapping[str, Any]) -> str:
 
 
 def _measured(target: Mapping[str, Any]) -> str:
-    if "ratio" in target and target["figure"] == "cpu_us":
+    if "ratio" in target:
         return f"{target['ratio']:.2f}"
     value, limit = target["value"], target["limit"]
     match target["figure"]:
