@@ -205,6 +205,7 @@ def test_wrong_answers_of_steersman_miss_the_goal(document) -> None:
 
 def test_the_summary_has_a_line_for_each_figure(document) -> None:
     lines = report.summary(document).splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
+    assert lines[3].split() == ["idle", "steersman", "52.0", "MB"]
     assert lines[1].startswith("buffered      nginx")
     assert "steersman to it: 1.938" in lines[1]

@@ -155,6 +155,9 @@ def summary(document: Mapping[str, Any]) -> str:
     lines = []
     for row in document["results"]:
         cpu = row["figures"].get("cpu_us")
+        if row["load"] == IDLE:
+            rss = row["figures"]["rss_mb"]["median"]
+            lines.append(f"{IDLE:13} {row['proxy']:18} {rss:7.1f} MB")
         if cpu is None or row["proxy"] == DIRECT:
             continue
         to = next(
