@@ -23,6 +23,8 @@ DEMO_ARGS ?=
 TEST_ARGS ?=
 LOCK_ARGS ?=
 SEARCH_ARGS ?=
+FUZZ_SECONDS ?= 600
+FUZZ_ARGS ?=
 BENCH_ARGS ?=
 
 # A bench is a program `tests/bench/bench_*.py` that takes `--quick` (seconds instead of minutes; the
@@ -90,6 +92,10 @@ test: venv ## all tests that need no cluster (TEST_ARGS="-k policy")
 .PHONY: search
 search: venv ## property tests with fresh random seeds, for hours (SEARCH_ARGS="-k exchange")
 	$(BIN)/python -m pytest -m "not clean_clone" --timeout=0 --hypothesis-profile=search $(SEARCH_ARGS)
+
+.PHONY: fuzz
+fuzz: venv ## fuzz the downstream adapters with fresh seeds (FUZZ_SECONDS=600)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
 
 .PHONY: lint
 lint: venv ## ruff, mypy and the import contracts

@@ -38,6 +38,8 @@ class Reply(NamedTuple):
     framing: str = "none"
     reusable: bool = False
     """Whether the engine's connection can serve again, if the engine keeps it open."""
+    rest: bytes = b""
+    """What came after its end."""
     interim: int = 0
     why: str = ""
 
@@ -47,6 +49,8 @@ def read_reply(data: bytes, *, method: bytes, end: str) -> Reply:
     interim = 0
     begun = bool(data)
     while True:
+        if data[:1] in (b"\r", b"\n"):
+            return Reply(State.ODD, interim=interim, why="empty lines before it")
         found = data.find(b"\r\n\r\n")
         if found < 0:
             if not begun:
@@ -69,11 +73,12 @@ def _proper_start(data: bytes) -> bool:
     lines = data.removesuffix(b"\r").split(b"\r\n")
     first = re.fullmatch(rb"HTTP/1\.1 [2-5][0-9]{2} [A-Za-z ]*", lines[0])
     if first is None:
-        return b"HTTP/1.1 200 OK".startswith(lines[0]) and len(lines) == 1
-    plain = re.compile(rb"[A-Za-z\-]+: [A-Za-z0-9/\-]*|[A-Za-z\-]*:?")
-    return (
-        all(plain.fullmatch(line) for line in lines[1:]) and b"content-length" not in data.lower()
-    )
+        return b"HTTP/1.1 200 OK".startswith(data)
+    plain = re.compile(rb"[A-Za-z\-]+: [A-Za-z0-9/\-]*")
+    *complete, last = lines[1:] or [b""]
+    if b"content-length" in data.lower() or not all(map(plain.fullmatch, complete)):
+        return False
+    return re.fullmatch(rb"[A-Za-z\-]*:?", last) is not None or plain.fullmatch(last) is not None
 
 
 def _head(head: bytes, method: bytes) -> Reply:
@@ -92,6 +97,8 @@ def _head(head: bytes, method: bytes) -> Reply:
             return Reply(State.ODD, why="not a header")
         if _CONTROL.search(value):
             return Reply(State.ODD, why="control character in a value")
+        if value.endswith(b"\t") and name.lower() in (b"transfer-encoding", b"content-length"):
+            return Reply(State.ODD, why="a tab at the end of what frames the body")
         headers.append((name, value.strip(b" \t")))
     reply = Reply(State.WHOLE, status, line[3], headers)
     if status == 101:
@@ -100,6 +107,8 @@ def _head(head: bytes, method: bytes) -> Reply:
     if status < 200:
         if lengths or codings:
             return reply._replace(state=State.ODD, why="interim answer with a body")
+        if version == b"1.0" or b"close" in tokens_of(headers):
+            return reply._replace(state=State.ODD, why="interim answer and no other")
         return reply
     why = ""
     if len(set(lengths)) > 1:
@@ -143,7 +152,7 @@ def _body(reply: Reply, data: bytes, end: str) -> Reply:
             body, rest, state = data, b"", State.WHOLE if end == "fin" else State.STOPPED
         case _:
             body, rest, state = _chunks(data)
-    return reply._replace(body=body, state=state, reusable=reply.reusable and not rest)
+    return reply._replace(body=body, state=state, reusable=reply.reusable and not rest, rest=rest)
 
 
 def _chunks(data: bytes) -> tuple[bytes, bytes, State]:

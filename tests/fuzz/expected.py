@@ -127,7 +127,8 @@ class _Play:
         self._rl = example.setup != "relay"
         self._ids = 0
         self._version = "7"
-        self._reused = False
+        self._reused: bool | None = False
+        """Whether the next request goes over a used connection; ``None`` if that cannot be told."""
         self._requests: list[Sent] = []
         self._steps: list[Step] = []
 
@@ -248,8 +249,14 @@ class _Play:
             answer = self._example.answer(len(self._requests))
             self._requests.append(sent)
             reply = read_reply(answer.data, method=request.method, end=answer.end)
-            resend = self._reused and reply.state is State.NOTHING and answer.end != "keep"
+            resend = self._reused
+            if reply.state is not State.NOTHING or answer.end == "keep":
+                resend = False
+            if resend is None:
+                return Tail.ODD
             self._reused = reply.state is State.WHOLE and reply.reusable and answer.end == "keep"
+            if reply.rest and not reply.rest.strip(b"\r\n"):
+                self._reused = None  # empty lines may be surplus, or nothing
             if not resend:
                 break
         stalls = answer.end == "keep" and reply.state in (State.STOPPED, State.NOTHING)
@@ -302,7 +309,7 @@ class _Play:
         if collected and want.framing != "none":
             want = want._replace(framing="length")
         if streamed and "told" in route.stamp and want.framing == "length":
-            want = want._replace(framing=_unknown(request))
+            want = want._replace(framing=_unknown(request), closes=want.closes or None)
         if reply.state is State.WHOLE:
             return (want,), want.framing == "eof" or not request.persists, known
         broken = want._replace(broken=True)

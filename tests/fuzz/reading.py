@@ -191,7 +191,7 @@ def _framing(headers: Headers, version: bytes) -> tuple[Fate, str]:
     if hosts and _BAD_HOST.search(hosts[0]):
         return Fate.REFUSED, "Host"
     expectations = values(headers, b"expect")
-    if expectations and expectations[0].lower() != b"100-continue":
+    if version == b"1.1" and expectations and expectations[0].lower() != b"100-continue":
         return Fate.REFUSED, "expectation"
     return Fate.REGULAR, ""
 
