@@ -32,6 +32,7 @@ HEADERS = (
     b"Proxy-Authenticate: Basic",
     b"Content-Encoding: identity",
     b"Content-Encoding: gzip",
+    b"close: 1",
 )
 BAD_HEADERS = (
     b"Content-Length: 3",

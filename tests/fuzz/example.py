@@ -5,7 +5,7 @@ import re
 from typing import Any, Literal, NamedTuple, get_args
 
 End = Literal["keep", "fin", "rst"]
-Leave = Literal["fin", "rst"]
+Leave = Literal["fin", "rst", "fin early", "rst early"]
 Setup = Literal["rl", "relay", "keys"]
 
 KEY = "sesame"
@@ -41,8 +41,15 @@ class Example(NamedTuple):
     gap: int = 3
     """Turns of the event loop between two pieces, of both sides; 0: none."""
     leave: Leave = "fin"
-    """How the client ends the connection once nothing happens any more."""
+    """How the client ends the connection once nothing happens any more; or early, a gap after its
+    last piece."""
     setup: Setup = "rl"
+    take: int = 0
+    """Bytes that the client takes at each turn of the loop; 0: all."""
+
+    @property
+    def leaves_early(self) -> bool:
+        return self.leave.endswith("early")
 
     @property
     def sent(self) -> bytes:
@@ -69,7 +76,7 @@ def dump(example: Example) -> str:
     default = Example(())
     lines = [
         f"{name}: {value}"
-        for name in ("setup", "gap", "leave")
+        for name in ("setup", "gap", "leave", "take")
         if (value := getattr(example, name)) != getattr(default, name)
     ]
     for piece in example.client:
@@ -129,8 +136,8 @@ def load(text: str) -> Example:
                     fields["leave"] = _one_of(value, Leave)
                 case "setup":
                     fields["setup"] = _one_of(value, Setup)
-                case "gap":
-                    fields["gap"] = int(value)
+                case "gap" | "take":
+                    fields[name] = int(value)
                 case _:
                     raise ValueError(f"{name!r} is no key")
         except (ValueError, SyntaxError, IndexError) as error:

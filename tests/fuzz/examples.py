@@ -7,7 +7,8 @@ from tests.fuzz.source import Source
 
 SETUPS: tuple[Setup, ...] = ("rl", "rl", "rl", "relay", "keys")
 GAPS = (3, 0, 1, 6)
-LEAVES: tuple[Leave, ...] = ("fin", "rst")
+LEAVES: tuple[Leave, ...] = ("fin", "rst", "rst", "fin early", "rst early")
+TAKES = (1000, 20_000, 50)
 
 
 def example(source: Source) -> Example:
@@ -32,4 +33,5 @@ def example(source: Source) -> Example:
         gap=gap,
         leave=source.choice(LEAVES) if source.chance(20) else "fin",
         setup=source.choice(SETUPS),
+        take=source.choice(TAKES) if source.chance(10) else 0,
     )

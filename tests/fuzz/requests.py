@@ -63,6 +63,7 @@ HEADERS = (
     b"Content-Lengths: 7",
     b"Content_Length: 9",
     b"X-Content-Length: 9",
+    b"Close: the door",
 )
 HOP_BY_HOP = (
     b"Connection: keep-alive",

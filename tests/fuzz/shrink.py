@@ -34,6 +34,7 @@ def _smaller(example: Example) -> Iterator[Example]:
     yield example._replace(leave="fin")
     yield example._replace(setup="rl")
     yield example._replace(gap=3)
+    yield example._replace(take=0)
     for index in range(len(example.answers)):
         yield example._replace(answers=example.answers[:index] + example.answers[index + 1 :])
     for pieces in _pieces(example.client):

@@ -124,9 +124,12 @@ class SocketWorld(World):
         for piece in example.client:
             client.deliver(piece)
             await turns(max(3, example.gap))  # so that each piece is a read of its own
+        leave = client.deliver_eof if example.leave.startswith("fin") else client.deliver_reset
+        if example.leaves_early:
+            leave()
         await settle(network, engine, enough=ENOUGH)
         ended, answers = client.ending, bytes(client.read)
-        (client.deliver_eof if example.leave == "fin" else client.deliver_reset)()
+        leave()
         await settle(network, engine, enough=ENOUGH)
         deaf = client.ending == "open" and client.transport is not None
         faults = [] if deaf else left_over(rig)

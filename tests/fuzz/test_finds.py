@@ -26,6 +26,7 @@ Patch = pytest.MonkeyPatch
 
 def bodies_are_requests(patch: Patch) -> None:
     """What follows a head is read as the next request."""
+
     def without_length(data: bytes, end: int) -> RegularHead | None:
         head = regular_head(data, end)
         if head is not None:
@@ -109,11 +110,12 @@ ends = st.sampled_from(["keep", "fin", "rst"])
     client=pieces,
     answers=st.lists(st.builds(Answer, pieces, ends), max_size=3).map(tuple),
     gap=st.integers(0, 6),
-    leave=st.sampled_from(["fin", "rst"]),
+    leave=st.sampled_from(["fin", "rst", "rst early"]),
+    take=st.integers(0, 99),
     setup=st.sampled_from(["rl", "relay", "keys"]),
 )
-def test_an_example_is_its_text(client, answers, gap, leave, setup) -> None:
-    made = Example(client, answers, gap, leave, setup)
+def test_an_example_is_its_text(client, answers, gap, leave, setup, take) -> None:
+    made = Example(client, answers, gap, leave, setup, take)
     assert load(dump(made)) == made
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -91,7 +92,7 @@ class Link:
         received, self._buffer = read
         if self._buffer:
             engine.faults.append(f"bytes reach the engine after its request: {self._buffer!r}")
-        answer = engine.example.answer(len(engine.received))
+        answer = engine.answer_to(received)
         engine.received.append(received)
         self._answering = True
         self._write(answer, 0)
@@ -135,6 +136,10 @@ class Engine:
         """Connections that ended within a request."""
         self.waiting = 0
         """Pieces that are still to be written."""
+
+    def answer_to(self, received: Received) -> Answer:
+        """What becomes of a request that is whole."""
+        return self.example.answer(len(self.received))
 
     def accept(self, wire: Any) -> Link:
         link = Link(self, wire)
@@ -242,14 +247,21 @@ class World:
         client = Client()
         transport = MemoryTransport(self.loop, network, rig.adapter.protocol())
         transport.peer = client
+        transport.window = example.take or None
         transport.begin()
         for piece in example.client:
             transport.deliver(piece)
             await turns(example.gap)
-        await settle(network, engine)
+        leave = (
+            transport.deliver_eof if example.leave.startswith("fin") else transport.deliver_reset
+        )
+        if example.leaves_early:
+            leave()
+        taking = partial(transport.open_window, example.take or None)
+        await settle(network, engine, taking=taking)
         ended, answers = client.ending, bytes(client.read)
-        (transport.deliver_eof if example.leave == "fin" else transport.deliver_reset)()
-        await settle(network, engine)
+        leave()
+        await settle(network, engine, taking=taking)
         deaf = not transport.is_reading() and client.ending == "open"
         faults: list[str] = []
         if not deaf:  # else it learns of the client's leaving only when it reads again
@@ -292,10 +304,17 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def settle(network: Network, engine: Engine, *, enough: int = QUIET) -> None:
-    """Let the loop turn until nothing has moved for so many turns."""
+async def settle(
+    network: Network,
+    engine: Engine,
+    *,
+    enough: int = QUIET,
+    taking: Callable[[], None] = lambda: None,
+) -> None:
+    """Let the loop turn until nothing has moved for so many turns; ``taking`` is called at each."""
     quiet, moves = 0, network.moves
     while quiet < enough:
+        taking()
         await asyncio.sleep(0)
         quiet = quiet + 1 if moves == network.moves and not engine.waiting else 0
         moves = network.moves
