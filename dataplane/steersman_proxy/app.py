@@ -65,9 +65,11 @@ class _Observers:
         self.unroutable = metrics.unroutable
         self.first_byte = metrics.first_byte
         self.attempt_failed = metrics.attempt_failed
+        self.finished: Callable[[ExchangeRecord], None] = (
+            metrics.finished if logs.access is None else self._finished
+        )
 
-    def finished(self, record: ExchangeRecord) -> None:
-        """An exchange is over."""
+    def _finished(self, record: ExchangeRecord) -> None:
         self._metrics.finished(record)
         if self._access is not None:
             self._access.finished(record)

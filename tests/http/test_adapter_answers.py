@@ -384,6 +384,7 @@ async def test_a_body_that_differs_from_its_head_breaks_off(
         return Relay([data, extra] if extra else [data[1:]])
 
     monkeypatch.setattr(Exchange, "answer_data", change)
+    monkeypatch.setattr(Exchange, "passes_through", False)
     async with (
         fake_engine(script) as engine,
         adapter_rig(engine.url) as rig,

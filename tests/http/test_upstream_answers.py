@@ -210,7 +210,8 @@ async def test_answers_without_a_body(
             answer = await ask(pool, engine.url, method=method, body=[])
             assert answer.content_length == length
             assert await read_all(answer) == b""
-        assert engine.connections == 1
+        # With a coding, the parser waits for chunks that never come: not used again.
+        assert engine.connections == (2 if b"chunked" in head else 1)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from steersman.clock import FakeClock, MonotonicClock
 from steersman.settings import Timeouts
 from steersman_proxy.exchange.messages import Failure
 from steersman_proxy.http.attempt import Attempt
+from steersman_proxy.http.connection import MAX_BUFFERED, READ_SIZE
 from steersman_proxy.http.framing import AnswerFraming
 from steersman_proxy.http.upstream import Answer, AttemptFailed, UpstreamPool
 from tests.http.client import ask, read_all, until
@@ -323,7 +324,7 @@ async def test_an_early_good_answer_does_not_stop_the_request(pool: UpstreamPool
 
 
 async def test_an_answer_that_nobody_reads_stops_the_engine(pool: UpstreamPool) -> None:
-    """At most 256 KiB wait here; the rest waits in the engine and the kernel."""
+    """At most 96 KiB wait here; the rest waits in the engine and the kernel."""
     unit = bytes(range(256)) * 256
     count = 1024
     sent = 0
@@ -347,7 +348,7 @@ async def test_an_answer_that_nobody_reads_stops_the_engine(pool: UpstreamPool) 
             for _ in range(20):
                 await asyncio.sleep(0.002)
         assert sent < count
-        assert 2**17 < framing.size <= 2**18
+        assert MAX_BUFFERED - READ_SIZE < framing.size <= MAX_BUFFERED
         biggest = 0
         total = 0
         while (part := await answer.read()) is not None:
@@ -356,7 +357,7 @@ async def test_an_answer_that_nobody_reads_stops_the_engine(pool: UpstreamPool) 
             total += len(part)
             biggest = max(biggest, len(part))
         assert total == count * len(unit)
-        assert biggest <= 2**18
+        assert biggest <= MAX_BUFFERED
         assert pool.idle(engine.url) == 1
         # It is read from again: the next answer arrives, and so would the engine's closing.
         assert not next(iter(pool._connections))._read_paused

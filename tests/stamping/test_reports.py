@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from steersman.versions import VersionOrder
+from steersman_proxy.stamping import reports
 from steersman_proxy.stamping.reports import read_report
 
 ORDER = VersionOrder()
@@ -124,3 +127,25 @@ def test_a_report_that_is_no_valid_version_stamps_nothing() -> None:
     report = read_report(body({"meta_info": {"weight_version": "a b"}}))
 
     assert report.current is None
+
+
+LABELS = st.one_of(st.sampled_from(["7", "8", "default", "", " 7 ", 'a"b', "é", 7, None, True]))
+METAS = st.dictionaries(
+    st.sampled_from(["weight_version", "id", "finish_reason"]),
+    st.one_of(LABELS, st.dictionaries(st.sampled_from(["weight_version"]), LABELS)),
+)
+TEXTS = st.sampled_from(
+    ["", "hello", '"metadata":{"weight_version":"9"}}', '{"metadata":{"weight_version":"9"}}', "\\"]
+)
+ANSWERS = st.dictionaries(
+    st.sampled_from(["meta_info", "metadata", "text", "choices", 'x"metadata']),
+    st.one_of(METAS, TEXTS, st.lists(METAS, max_size=2), st.lists(TEXTS, max_size=2), LABELS),
+)
+
+
+@given(st.one_of(ANSWERS, st.lists(ANSWERS, max_size=3)), st.sampled_from([None, 1]))
+def test_what_is_found_at_a_glance_is_what_is_found_by_decoding(
+    answer: object, indent: int | None
+) -> None:
+    raw = json.dumps(answer, indent=indent, ensure_ascii=False).encode()
+    assert read_report(raw) == reports._read_all(raw)

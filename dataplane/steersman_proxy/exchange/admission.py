@@ -64,7 +64,11 @@ def admit(context: Context, head: RequestHead) -> Admission:
     if route.kind is _OWN:
         limit = min(limit, OWN_BODY_LIMIT)
     raw = head.raw
-    if b"content-length" in raw or b"transfer-encoding" in raw:
+    if (
+        head.length > limit
+        if head.length is not None
+        else (b"content-length" in raw or b"transfer-encoding" in raw)
+    ):
         error = oversize(head, limit=limit) or _recoded(head)
         if error is not None:
             return Admission(route, error=error, close=True)

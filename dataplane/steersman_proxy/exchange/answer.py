@@ -133,6 +133,18 @@ class Answer:
             return Relay(parts)
         return Relay([data])
 
+    @property
+    def passes_through(self) -> bool:
+        """Whether the body is passed on unread."""
+        return self._held is None and not self._read_stream
+
+    def whole(self, body: bytes) -> StartAnswer:
+        """The whole body has come at once, of an answer that is collected."""
+        self.size = len(body)
+        self._held = None
+        self._observe(self._stamper.read_body(body, at_end=self._selected.engine.version))
+        return StartAnswer(self._edit(), [body], end=True)
+
     def end(self) -> StartAnswer | Finish:
         """The body is whole."""
         if self._held is None:

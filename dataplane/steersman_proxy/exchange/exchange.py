@@ -345,12 +345,39 @@ class Exchange:
         """A part of the answer's body has come."""
         assert self._selected is not None and self._answer is not None, "nothing was sent"
         if self._first_byte is None:
-            self._first_byte = self._context.now() - self._started
-            if self._answer.streaming:
-                served = self._first_byte - self._held
-                self._context.observer.first_byte(self._selected.engine, served)
+            self._take_first_byte()
         self._context.health.reached(self._selected.engine)
         return self._answer.data(data)
+
+    def _take_first_byte(self) -> None:
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        self._first_byte = self._context.now() - self._started
+        if self._answer.streaming:
+            served = self._first_byte - self._held
+            self._context.observer.first_byte(self._selected.engine, served)
+
+    @property
+    def passes_through(self) -> bool:
+        """Whether the answer's body is passed on unread, so that :meth:`passed` does for its parts."""
+        return self._answer is not None and self._answer.passes_through
+
+    def passed(self, size: int) -> None:
+        """A part of a body that passes through has come, of ``size`` bytes."""
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        if self._first_byte is None:
+            self._take_first_byte()
+        self._context.health.reached(self._selected.engine)
+        self._answer.size += size
+
+    def answer_collected(self, body: bytes) -> StartAnswer:
+        """The whole body has come at once, of an answer that is collected."""
+        assert self._selected is not None and self._answer is not None, "nothing was sent"
+        assert self._status is not None, "an answer has a head"
+        if self._first_byte is None:
+            self._take_first_byte()
+        self._outcome = _OK
+        self._selected.guard.judge(of_status(self._status))
+        return self._answer.whole(body)
 
     def answer_end(self) -> StartAnswer | Finish:
         """The answer is whole."""

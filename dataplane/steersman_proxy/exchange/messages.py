@@ -32,7 +32,7 @@ def fields_of(headers: Iterable[Header]) -> dict[bytes, bytes]:
 class RequestHead:
     """The head of a client's request as it was received; not changed afterwards."""
 
-    __slots__ = ("_pairs", "method", "path", "raw", "repeats", "target")
+    __slots__ = ("_pairs", "length", "method", "path", "raw", "repeats", "target")
 
     def __init__(self, method: str, target: str, headers: list[Header]) -> None:
         self.method = method
@@ -45,6 +45,8 @@ class RequestHead:
         # the end, so that of two the first is kept.
         self.raw = {name.lower(): value for name, value in reversed(headers)}
         """The value of the first header of each lower-case name, as it came."""
+        self.length: int | None = None
+        """Bytes of the body, if they are known already; the headers tell otherwise."""
         self.repeats = len(self.raw) != len(headers)
         """Whether a header stands there more than once."""
 

@@ -111,6 +111,15 @@ class AnswerFrame:
             self._left -= size
         return [*parts]
 
+    def passed(self, part: bytes) -> bytes:
+        """As :meth:`framed`, for one part, in one piece; ``part`` is not empty.
+
+        :raises RuntimeError: if the body is longer than its head says.
+        """
+        if self._chunked:
+            return b"%x\r\n%b\r\n" % (len(part), part)
+        return b"".join(self.framed((part,)))
+
     def last(self, parts: Sequence[bytes]) -> list[bytes]:
         """The last parts of the body, and its end.
 

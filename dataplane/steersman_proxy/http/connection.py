@@ -15,7 +15,7 @@ from steersman_proxy.http.timer import MovingDeadline
 READ_SIZE = 64 * 1024
 """At most so many bytes are read at a time; size of the buffer that a pool's connections share."""
 
-MAX_BUFFERED = 256 * 1024
+MAX_BUFFERED = 96 * 1024
 """An answer's bytes that nobody has taken yet; reading stops before a read could exceed it."""
 
 # A host that vanished without a word is noticed after about a minute, rather than when the answer
@@ -118,11 +118,10 @@ class Connection(asyncio.BufferedProtocol):
             if attempt.unwritten is not None and framing.status >= 300:
                 # Answered early, and not with what was asked for: the rest is not wanted.
                 attempt.unwritten = iter(())
-            if framing.size > MAX_BUFFERED - READ_SIZE:
-                self._pause(attempt)
-            else:
-                self._deadline.set(attempt.timeouts.stream_idle)
+            self._deadline.set(attempt.timeouts.stream_idle)
         attempt.wake()
+        if framing.size > MAX_BUFFERED - READ_SIZE and self._attempt is attempt:
+            self._pause(attempt)
 
     def eof_received(self) -> None:
         # Returning nothing closes the transport; an engine has no business half-closing.

@@ -4,6 +4,7 @@ httptools (llhttp, strict) finds where things end. What it leaves to its caller 
 which framing is believed at all, which answers have no body, and what counts as surplus.
 """
 
+import re
 from enum import Enum, auto
 
 from httptools import HttpParserError, HttpResponseParser
@@ -11,6 +12,8 @@ from httptools import HttpParserError, HttpResponseParser
 from steersman_proxy.exchange.messages import Header
 from steersman_proxy.http.headers import connection_tokens
 from steersman_proxy.http.plain_head import PlainHead, plain_head
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class InvalidAnswer(Exception):
@@ -203,6 +206,8 @@ class AnswerFraming:
         assert parser is not None
         status = parser.get_status_code()
         version = parser.get_http_version()
+        if _CONTROL.search(self.reason) is not None:
+            raise InvalidAnswer("the reason in the answer's first line has a control byte")
         if version not in ("1.1", "1.0"):
             raise InvalidAnswer(f"the answer is HTTP/{version}, not HTTP/1.1")
         if sum(len(name) + len(value) + 4 for name, value in self._headers) > self._max_head_bytes:
@@ -241,7 +246,7 @@ class AnswerFraming:
             if size == 14 and name.lower() == b"content-length":
                 self.content_length = int(value)
             elif size == 17 and name.lower() == b"transfer-encoding":
-                encodings.append(value.strip().lower())
+                encodings.append(value.lower())
         if encodings not in ([], [b"chunked"]):
             # We could pass the coding on neither as it came (it is hop-by-hop) nor decoded.
             raise InvalidAnswer("the answer has a transfer encoding other than chunked")
@@ -253,7 +258,8 @@ class AnswerFraming:
             self.keep_alive = b"close" not in tokens
         else:
             self.keep_alive = b"keep-alive" in tokens and b"close" not in tokens and not encodings
-        if self._body is _Body.UNTIL_EOF:
+        if self._body is _Body.UNTIL_EOF or (self._body is _NONE and encodings):
+            # Where there is a coding and no body, the parser waits for chunks all the same.
             self.keep_alive = False
 
     def _body_kind(self, *, chunked: bool) -> _Body:

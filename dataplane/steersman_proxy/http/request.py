@@ -40,6 +40,12 @@ def request_head(*, method: str, target: str, headers: Sequence[Header]) -> byte
 
 def pieces(head: bytes, body: Sequence[bytes]) -> Iterator[Piece]:
     """What is to be written one after the other; each piece has at most :data:`PIECE` bytes."""
+    if len(body) == 1 and len(body[0]) < _SMALL:
+        return iter((head + body[0],))
+    return _pieces(head, body)
+
+
+def _pieces(head: bytes, body: Sequence[bytes]) -> Iterator[Piece]:
     small = [head]
     size = len(head)
     for part in body:

@@ -10,6 +10,7 @@ Where engines report (SGLang 0.5.23, vLLM 0.32):
 The bytes are only read. Nothing here raises on an odd answer: it then reports nothing.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -84,6 +85,9 @@ _choices = msgspec.json.Decoder(list[_Meta])
 
 def read_report(body: bytes) -> Report:
     """The report in a JSON answer or in the payload of one SSE event."""
+    at_end = _AT_END.search(body, max(0, len(body) - _TAIL))
+    if at_end is not None:
+        return _one(at_end[1].decode())
     if b'"weight_version' not in body:
         # Both members begin so. Finding that costs a tenth of decoding.
         return NOTHING
@@ -99,6 +103,19 @@ def read_report(body: bytes) -> Report:
             if type(version) is str:
                 return _one(version)
     return _read_all(body)
+
+
+_TAIL = 256
+"""Bytes of an answer's end that are looked at first."""
+
+# SGLang's chat and completions end with their label. In a JSON text the brace at the very end closes
+# the outermost object, so that what stands before it is a member of that object; and a quote within
+# a text is written with a backslash, so that none of these quotes is. Whatever else the object of
+# the member holds, or if its texts are escaped, all is decoded.
+_AT_END = re.compile(
+    rb'(?<!\\)"(?:metadata|meta_info)"\s*:\s*\{\s*"weight_version"\s*:\s*"([^"\\\x00-\x1f\x80-\xff]*)"'
+    rb"\s*\}\s*\}\s*$"
+)
 
 
 @lru_cache(maxsize=1024)

@@ -65,7 +65,6 @@ class Front(asyncio.Protocol):
         "_closing",
         "_deadline",
         "_head_begun",
-        "_last",
         "_loop",
         "_owner",
         "_reading_paused",
@@ -91,8 +90,6 @@ class Front(asyncio.Protocol):
         self._request: SplicedRequest | None = None
         self._head_begun = False
         """Whether a part of a head has come, and its time runs."""
-        self._last = False
-        """Whether the client said that it sends no other request."""
         self._closing = False
         """Whether no other request is served, and what comes is thrown away."""
         self._advancing = False
@@ -149,10 +146,18 @@ class Front(asyncio.Protocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return  # The request learns of it when the connection is lost, in this turn or the next.
-        if sum(map(len, parts)) < _JOINED:
+        if len(parts) == 1:
+            transport.write(parts[0])
+        elif sum(map(len, parts)) < _JOINED:
             transport.write(b"".join(parts))
         else:
             transport.writelines(parts)
+
+    def put(self, part: bytes) -> None:
+        """Hand a part of an answer over to the socket."""
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(part)
 
     def cut(self, *, at_once: bool = False) -> None:
         """End the connection; what was written before still gets there, unless ``at_once``."""
@@ -240,13 +245,20 @@ class Front(asyncio.Protocol):
         if head is None:
             self._hand_over()
             return False
-        self._buffer = data[end + 4 :]
-        self._unread = head.length
+        end += 4
+        length = head.body_length
+        here = len(data) - end
+        body: bytes | None = None
+        if here >= length:
+            body = data[end : end + length]
+            self._buffer = data[end + length :] if here > length else b""
+        else:
+            self._buffer = data[end:]
+            self._unread = length
         self._head_begun = False
-        self._last = not head.keep_alive
         self._deadline.clear()
         self._request = request = self._owner.begin(self, head)
-        request.start()
+        request.start(body)
         return True
 
     def _await_head(self) -> None:
@@ -355,9 +367,6 @@ class Front(asyncio.Protocol):
         self._buffer = b""
         transport = self.transport
         if transport is None or transport.is_closing():
-            return
-        if self._last and not self._unread:
-            transport.close()
             return
         transport.write_eof()
         self._deadline.set(limits.LINGER)

@@ -48,7 +48,7 @@ _CLOSE = frozenset({b"close"})
 class RegularHead(RequestHead):
     """A regular head, with the lines that it consists of."""
 
-    __slots__ = ("_fields", "_lines", "keep_alive", "length")
+    __slots__ = ("_fields", "_lines", "body_length", "keep_alive")
 
     def __init__(
         self,
@@ -64,8 +64,7 @@ class RegularHead(RequestHead):
         self._pairs = None
         self._lines = lines
         self._fields = fields
-        self.length = int(raw.get(b"content-length", b"0"))
-        """Bytes of the body that follows."""
+        self.length = self.body_length = int(raw.get(b"content-length", b"0"))
         connection = raw.get(b"connection")
         self.keep_alive = connection is None or connection.lower() != b"close"
         """Whether the client means to use the connection again."""
@@ -95,12 +94,15 @@ class RegularHead(RequestHead):
                 line for line, field in zip(self._lines, self._fields, strict=True) if field[2]
             ]
         if edit.add:
-            check_headers(edit.add)
             lines += [b"%b: %b" % header for header in edit.add]
         if body_length or self.method in METHODS_WITH_BODY:
             lines.append(b"Content-Length: %d" % body_length)
         lines += (b"", b"")
-        return b"\r\n".join(lines)
+        made = b"\r\n".join(lines)
+        breaks = len(lines) - 1
+        if made.count(b"\r") != breaks or made.count(b"\n") != breaks or b"\0" in made:
+            check_headers(edit.add)
+        return made
 
 
 def regular_head(data: bytes, end: int) -> RegularHead | None:

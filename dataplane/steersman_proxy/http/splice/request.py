@@ -58,6 +58,10 @@ class Client(Protocol):
         """Hand bytes over to the socket."""
         ...
 
+    def put(self, part: bytes) -> None:
+        """Hand bytes over to the socket, in one piece."""
+        ...
+
     def cut(self, *, at_once: bool = False) -> None:
         """End the connection so that the client sees a broken answer.
 
@@ -82,6 +86,11 @@ class _Stage(Enum):
     OVER = auto()
 
 
+# Looked up once: a member of an enum costs 70 ns each time in Python 3.11.
+_BEGINNING, _UPLOAD, _WAITING = _Stage.BEGINNING, _Stage.UPLOAD, _Stage.WAITING
+_ANSWER, _LAST, _OVER = _Stage.ANSWER, _Stage.LAST, _Stage.OVER
+
+
 class SplicedRequest:
     """One request. Its ``exchange`` is closed when ``client.finished`` is called, or before."""
 
@@ -92,6 +101,7 @@ class SplicedRequest:
         "_frame",
         "_head",
         "_means",
+        "_passes",
         "_pending",
         "_sending",
         "_serving",
@@ -114,10 +124,12 @@ class SplicedRequest:
         self._frame = AnswerFrame(
             http11=True, to_head=head.method == "HEAD", persistent=head.keep_alive
         )
-        self._stage = _Stage.BEGINNING
+        self._stage = _BEGINNING
         self._chunks: list[bytes] = []
         self._pending = b""
         """The answer's head, if it is made but not written: it goes with the first of the body."""
+        self._passes = False
+        """Whether the answer's body is passed on unread."""
         self._started = False
         """Whether anything of an answer was written."""
         self._sending: Sending | None = None
@@ -130,17 +142,24 @@ class SplicedRequest:
 
     # --- what happens to it -----------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin; the head is here."""
+    def start(self, body: bytes | None) -> None:
+        """Begin; the head is here, and the whole body, or ``None`` if it is still to come."""
         try:
-            self._carry_out(self.exchange.start())
+            action = self.exchange.start()
+            if isinstance(action, ReadBody):
+                if body is None:
+                    # A length over the limit was refused with the head.
+                    self._stage = _UPLOAD
+                    return
+                action = self.exchange.body([body] if body else [])
+            self._carry_out(action)
         except Exception:  # noqa: BLE001 - logged whole, and the client is told
             self._give_up()
 
     @property
     def wants_body(self) -> bool:
         """Whether parts of the body are to be given to :meth:`feed`."""
-        return self._stage is _Stage.UPLOAD
+        return self._stage is _UPLOAD
 
     def feed(self, part: bytes, *, last: bool) -> None:
         """A part of the body has come."""
@@ -148,21 +167,22 @@ class SplicedRequest:
         if not last:
             return
         try:
-            self._carry_out(self._body())
+            chunks, self._chunks = self._chunks, []
+            self._carry_out(self.exchange.body(chunks))
         except Exception:  # noqa: BLE001 - logged whole, and the client is told
             self._give_up()
 
     def writable(self) -> None:
         """The client has taken enough, so that more may be written."""
-        if self._stage is _Stage.LAST:
+        if self._stage is _LAST:
             self._end()
-        elif self._stage is _Stage.ANSWER:
+        elif self._stage is _ANSWER:
             self._changed()
 
     def client_left(self) -> None:
         """The client's connection is gone, or of no more use."""
-        if self._stage is not _Stage.OVER:
-            self._stage = _Stage.OVER
+        if self._stage is not _OVER:
+            self._stage = _OVER
             self._let_go()
             self._close(client_gone=True)
 
@@ -193,28 +213,20 @@ class SplicedRequest:
                     self._send(action)
                     return
                 case ReadBody():
-                    # A length over the limit was refused with the head.
-                    if self._head.length:
-                        self._stage = _Stage.UPLOAD
-                        return
-                    action = self._body()
+                    raise RuntimeError("the body was read already")
                 case Respond():
                     self._respond(action)
                     return
                 case Serve():
-                    self._stage = _Stage.WAITING
+                    self._stage = _WAITING
                     self._serve(action)
                     return
                 case Hold():
-                    self._stage = _Stage.WAITING
+                    self._stage = _WAITING
                     refused = self._wait(action)
                     if refused is None:
                         return
                     action = refused
-
-    def _body(self) -> Action:
-        chunks, self._chunks = self._chunks, []
-        return self.exchange.body(chunks)
 
     def _serve(self, action: Serve) -> None:
         task = self._means.tasks.start(self._means.own.serve(action, self._head))
@@ -264,7 +276,7 @@ class SplicedRequest:
             self._give_up()
 
     def _send(self, action: Send) -> None:
-        self._stage = _Stage.WAITING
+        self._stage = _WAITING
         self.stall = action.timeouts.client_stall
         self._means.janitor.expect(self.exchange.stale_at)
         base = base_url(action.engine.url)
@@ -286,33 +298,47 @@ class SplicedRequest:
 
     def _changed(self) -> None:
         try:
-            if self._stage is _Stage.WAITING:
-                self._await_head()
-            if self._stage is _Stage.ANSWER:
+            if self._stage is _ANSWER:
                 self._pump()
+            elif self._stage is _WAITING:
+                self._await_head()
         except Exception:  # noqa: BLE001 - logged whole, and the client is told
             self._give_up()
 
     def _await_head(self) -> None:
         sending = self._sending
         assert sending is not None, "nothing was sent"
-        framing, failure = sending.framing, sending.failure
-        if framing is not None and framing.head_done:
-            self._stage = _Stage.ANSWER
-            fields = fields_of(framing.headers) if framing.plain is None else framing.plain.by_name
-            self._step(self.exchange.answer_fields(framing.status, fields))
-        elif failure is not None:
+        framing, exchange = sending.framing, self.exchange
+        if framing.head_done:
+            self._stage = _ANSWER
+            plain = framing.plain
+            fields = fields_of(framing.headers) if plain is None else plain.by_name
+            step = exchange.answer_fields(framing.status, fields)
+            if isinstance(step, StartAnswer):
+                self._passes = exchange.passes_through
+                self._step(step)
+            elif framing.complete and framing.parts:
+                self._step(exchange.answer_collected(sending.take()))
+                return
+            self._pump()
+        elif sending.failure is not None:
+            failure = sending.failure
             self._let_go()
-            self._carry_out(self.exchange.attempt_failed(failure.failure, str(failure)))
+            self._carry_out(exchange.attempt_failed(failure.failure, str(failure)))
 
     def _pump(self) -> None:
         """Pass on what is here, as far as the client takes it."""
-        sending, exchange = self._sending, self.exchange
-        assert sending is not None and sending.framing is not None, "nothing was sent"
+        sending, exchange, client = self._sending, self.exchange, self._client
+        assert sending is not None, "nothing was sent"
         framing = sending.framing
-        while not self._client.writing_paused:
+        while not client.writing_paused:
             if framing.parts:
-                self._step(exchange.answer_data(sending.take()))
+                data = sending.take()
+                if self._passes and not self._pending:
+                    exchange.passed(len(data))
+                    client.put(self._frame.passed(data))
+                else:
+                    self._step(exchange.answer_data(data))
             elif framing.complete:
                 self._step(exchange.answer_end())
                 return
@@ -344,7 +370,7 @@ class SplicedRequest:
 
     def _begin_answer(self, step: StartAnswer) -> None:
         sending = self._sending
-        assert sending is not None and sending.framing is not None, "nothing was sent"
+        assert sending is not None, "nothing was sent"
         framing, edit = sending.framing, step.edit
         remove, length = edit.remove, None
         if step.end and self._head.method != "HEAD":
@@ -388,14 +414,14 @@ class SplicedRequest:
     def _last(self, parts: Sequence[bytes]) -> None:
         self._write(self._frame.last(parts))
         self._let_go()
-        self._stage = _Stage.LAST
+        self._stage = _LAST
         if not self._client.writing_paused:
             self._end()
 
     # --- the end ----------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        self._stage = _Stage.OVER
+        self._stage = _OVER
         self._close(client_gone=False)
         self._client.finished(self, persistent=self._frame.persistent)
 
@@ -410,7 +436,7 @@ class SplicedRequest:
         self._break()
 
     def _end_early(self, ending: Respond | Cut) -> None:
-        if self._stage is _Stage.OVER:
+        if self._stage is _OVER:
             return
         if self._started or not isinstance(ending, Respond):
             self._break()
@@ -424,7 +450,7 @@ class SplicedRequest:
         """After a fault of ours, being handled: say so if nothing was said yet, else break off."""
         _log.exception("request %s: a fault of the proxy", self.exchange.request_id)
         self._let_go()
-        if self._stage is _Stage.OVER:
+        if self._stage is _OVER:
             return
         error = ProxyFault("the proxy failed at this request; its log has the cause")
         reply = self.exchange.refuse(error, close=True)
@@ -434,7 +460,7 @@ class SplicedRequest:
         self._respond(reply)
 
     def _break(self) -> None:
-        self._stage = _Stage.OVER
+        self._stage = _OVER
         self._client.cut()
         self._close(client_gone=False)
         self._client.finished(self, persistent=False)
