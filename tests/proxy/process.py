@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 
 from steersman_sim.engine import SimEngine
 
@@ -39,6 +40,14 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def cpu_seconds(self) -> float:
+        """What it has used of the processor so far."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
+
     async def line(self) -> str:
         assert self._process.stdout is not None
         async with asyncio.timeout(WITHIN):
@@ -54,12 +63,14 @@ class Process:
 
 @contextlib.asynccontextmanager
 async def steersman(
-    tmp_path: Path, *arguments: str, files: int | None = None
+    tmp_path: Path, *arguments: str, files: int | None = None, most_files: int | None = None
 ) -> AsyncIterator[Process]:
-    """Run a subcommand. ``files`` is its soft limit of open files."""
+    """Run a subcommand. ``files`` is its soft limit of open files, ``most_files`` its hard one."""
     log = tmp_path / f"{arguments[0]}-{len(list(tmp_path.glob('*.log')))}.log"
     with log.open("wb") as stderr:
-        limited = () if files is None else ("sh", "-c", f'ulimit -Sn {files}; exec "$@"', "sh")
+        limit = f"ulimit -Sn {files}" if most_files is None else f"ulimit -n {most_files}"
+        bounded = files is not None or most_files is not None
+        limited = ("sh", "-c", f'{limit}; exec "$@"', "sh") if bounded else ()
         process = await asyncio.create_subprocess_exec(
             *(*limited, sys.executable, "-m", "steersman.cli", *arguments),
             cwd=tmp_path,
@@ -131,13 +142,14 @@ async def proxy(
     *flags: str,
     config: dict[str, Any] | None = None,
     files: int | None = None,
+    most_files: int | None = None,
 ) -> AsyncIterator[Proxy]:
     # JSON is YAML.
     (tmp_path / "proxy.yaml").write_text(json.dumps({"table": {"poll": "20ms"}} | (config or {})))
     arguments = ["--config", "proxy.yaml", "--table", str(table), "--port", "0"]
     arguments += ["--metrics-port", "0", *flags]
     async with (
-        steersman(tmp_path, "proxy", *arguments, files=files) as process,
+        steersman(tmp_path, "proxy", *arguments, files=files, most_files=most_files) as process,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
         line = await process.line()
