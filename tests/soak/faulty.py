@@ -19,7 +19,9 @@ def _ask(world: World, chance: random.Random) -> Ask:
     """A question for a fault, made so that the fault can be seen."""
     fault = chance.choice(("", "", "", *FAULTS))
     if not fault:
-        return world.ask(MODEL, chance, size=chance.choice((100, 10_000)))
+        # Not those whose end is the end of the connection: that of a killed engine looks the same.
+        kind = chance.choice((*_RIGHT_LENGTH, "empty"))
+        return world.ask(MODEL, chance, kind=kind, size=chance.choice((100, 10_000)))
     kind, size, at = chance.choice(_RIGHT_LENGTH), chance.choice((100, 10_000)), -1
     match fault:
         case "surplus":

@@ -1,4 +1,7 @@
-"""One proxy process under everything at once: nothing is lost, crossed, counted wrong or left behind."""
+"""One proxy process under everything at once: nothing is lost, crossed, counted wrong or left behind.
+
+``SOAK_SEED=7 SOAK_SECONDS=600 make test TEST_ARGS=tests/soak`` looks for more.
+"""
 
 import asyncio
 import contextlib
@@ -166,7 +169,7 @@ async def load(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(240 + 2 * SECONDS)
 @pytest.mark.parametrize(("adapter", "seconds"), [("splice", SECONDS), ("aiohttp", SECONDS / 3)])
 async def test_everything_at_once(tmp_path: Path, adapter: str, seconds: float) -> None:
     ledger = Ledger()
