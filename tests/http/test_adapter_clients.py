@@ -8,7 +8,7 @@ import pytest
 from steersman.settings import HoldSettings, PoolSettings, Timeouts
 from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import Outcome, Serve
-from steersman_proxy.http.client_connection import WRITE_LIMIT
+from steersman_proxy.http.limits import WRITE_LIMIT
 from steersman_proxy.own.answer import OwnAnswer, json_answer
 from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until

@@ -308,14 +308,24 @@ async def test_a_preflight_is_answered_for_those_origins_alone_that_are_allowed(
         assert engine.connections == 0
 
 
-async def test_a_refusal_of_a_head_request_ends_with_its_connection() -> None:
-    """Whatever of a body it has cannot be taken for another answer."""
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (asking(b"HEAD", b"/liveness").replace(b"Host", b"Hose"), 400),
+        (asking(b"HEAD", b"/liveness", b"X : y"), 400),
+        (asking(b"HEAD", b"/liveness", b"Expect: more"), 417),
+        (asking(b"HEAD", b"/liveness").replace(b"HTTP/1.1", b"HTTP/2.0"), 505),
+    ],
+)
+async def test_a_refusal_of_a_head_request_has_no_body(sent: bytes, status: int) -> None:
     async with adapter_rig() as rig, client_of(rig) as client:
-        await client.send(asking(b"HEAD", b"/liveness").replace(b"Host", b"Hose"))
+        await client.send(sent)
         got = await client.answer(method="HEAD")
-        assert (got.status, got.values(b"connection")) == (400, [b"close"])
-        await client.reader.read()
-        await recorded(rig, fault=Fault.HOST)
+        assert (got.status, got.values(b"connection")) == (status, [b"close"])
+        assert int(got.values(b"content-length")[0]) > 0
+        assert await client.reader.read() == b""
+        await until(lambda: rig.recorder.records)
+        assert rig.recorder.records[0].method == "HEAD"
 
 
 # --- sizes ------------------------------------------------------------------------------------------

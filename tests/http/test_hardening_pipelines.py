@@ -296,3 +296,22 @@ async def test_http_1_0_is_kept_alive_for_those_who_ask() -> None:
         assert (got.body, got.values(b"connection")) == (b"[1]", [b"close"])
         assert await client.reader.read() == b""
         assert len(engine.received) == 3
+
+
+@pytest.mark.parametrize("adds", [b"", b"Connection: close\r\n"])
+async def test_proxy_connection_means_nothing(adds: bytes) -> None:
+    """RFC 9112, C.2.2: a mistake of old clients; in HTTP/1.0 it kept connections that were closed."""
+    async with fake_engine(echo) as engine, adapter_rig(engine.url) as rig:
+        async with client_of(rig) as client:
+            sent = post(b"[1]", b"proxy-connection: Keep-Alive").replace(b"HTTP/1.1", b"HTTP/1.0")
+            await client.send(sent.replace(b"Host", adds + b"Host"))
+            got = await client.answer()
+            assert (got.body, got.values(b"connection")) == (b"[1]", [b"close"])
+            assert await client.reader.read() == b""
+        async with client_of(rig) as client:
+            for framing in (post(b"[1]", b"Proxy-Connection: close"), GOOD["chunked"]) * 2:
+                closing = framing.replace(b"Transfer", b"Proxy-Connection: close\r\nTransfer")
+                await client.send(closing)
+                got = await client.answer()
+                assert (got.body, got.values(b"connection")) == (b"[1]", [])
+        assert all(request.values(b"proxy-connection") == [] for request in engine.received)

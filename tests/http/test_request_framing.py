@@ -182,6 +182,12 @@ def test_trailers_do_not_pass_but_all_else_of_a_chunked_body_does() -> None:
         assert Gate().feed(*parts).passed == passed
 
 
+def test_proxy_connection_does_not_pass() -> None:
+    """Parsers that take it for Connection would keep what is to be closed."""
+    sent = head(b"Proxy-Connection: a", b"X-Proxy-Connection: b", b"PROXY-CONNECTION:", body=b"")
+    assert Gate().feed(sent).passed == [head(b"X-Proxy-Connection: b", body=b"")]
+
+
 # --- against aiohttp's parser -------------------------------------------------------------------------
 
 
@@ -244,7 +250,14 @@ _PIECES = st.sampled_from(
         *(b"Host: proxy\r\n", b"Host:", b"Content-Length: 2\r\n", b"Content-Length:", b"2", b"+2"),
         *(b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding:", b"chunked", b"identity"),
         *(b"Connection: close\r\n", b"Upgrade: websocket\r\nConnection: upgrade\r\n", b"{}"),
-        *(b"0\r\n\r\n", b"2\r\n{}\r\n", b"2;x\r\n", b"X: a\r\n", b"Expect: 100-continue\r\n"),
+        *(
+            b"Proxy-Connection: close\r\n",
+            b"0\r\n\r\n",
+            b"2\r\n{}\r\n",
+            b"2;x\r\n",
+            b"X: a\r\n",
+            b"Expect: 100-continue\r\n",
+        ),
     ]
 )
 _SEEDS = st.sampled_from(

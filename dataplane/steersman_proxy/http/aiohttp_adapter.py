@@ -18,6 +18,7 @@ from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import Cut, RequestHead, Respond
 from steersman_proxy.http import limits
+from steersman_proxy.http.answer_frame import AnswerFrame
 from steersman_proxy.http.client_answer import ClientAnswer
 from steersman_proxy.http.client_connection import ClientConnection, ClientStalled
 from steersman_proxy.http.drive import Drive, Means, respond
@@ -29,10 +30,6 @@ from steersman_proxy.routing.hold import HoldQueue
 from steersman_proxy.settings import ProxySettings
 
 _log = logging.getLogger("steersman.http")
-
-MOMENT = limits.MOMENT
-KEEP_ALIVE = limits.KEEP_ALIVE
-LINGER = limits.LINGER
 
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
@@ -265,14 +262,18 @@ class _Connection(ClientConnection):
             error = InvalidRequest(f"this is not an HTTP/1.1 request: {text}", fault=Fault.OTHER)
         method, target = self.refused
         exchange = Exchange(self.context, RequestHead(method, target, []))
-        return _Refusal(request, exchange, error)
+        return _Refusal(request, exchange, error, to_head=method == "HEAD")
 
 
 class _Refusal(ClientAnswer):
     """The answer to a request that was not let in. It is counted and logged as every other one."""
 
-    def __init__(self, request: web.BaseRequest, exchange: Exchange, error: InvalidRequest) -> None:
+    def __init__(
+        self, request: web.BaseRequest, exchange: Exchange, error: InvalidRequest, *, to_head: bool
+    ) -> None:
         super().__init__(request)
+        # aiohttp made a request up.
+        self._frame = AnswerFrame(http11=False, to_head=to_head, persistent=False)
         self._exchange = exchange
         self._error = error
 

@@ -16,9 +16,6 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from steersman.errors import Fault, InvalidRequest, RequestTimeout
 from steersman_proxy.http import limits
 from steersman_proxy.http.client_socket import has_left, set_tail_limit, untaken
-from steersman_proxy.http.limits import HEAD_LIMIT as HEAD_LIMIT  # noqa: PLC0414
-from steersman_proxy.http.limits import TAIL_LIMIT as TAIL_LIMIT  # noqa: PLC0414
-from steersman_proxy.http.limits import WRITE_LIMIT as WRITE_LIMIT  # noqa: PLC0414
 from steersman_proxy.http.request_framing import RequestFraming
 from steersman_proxy.http.request_rules import method_and_path
 
