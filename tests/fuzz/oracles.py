@@ -56,8 +56,8 @@ def check_head(data: bytes) -> None:
         head.method,
         head.target.encode("utf-8", "surrogateescape"),
     )
-    assert (gate.length, gate.chunked) == (head.length, False)
-    model = read(data[: end + 4] + bytes(head.length if head.length < 10**6 else 0))
+    assert (gate.length, gate.chunked) == (head.body_length, False)
+    model = read(data[: end + 4] + bytes(head.body_length if head.body_length < 10**6 else 0))
     if model.fate is Fate.ODD:
         return
     request = model.request
@@ -66,7 +66,7 @@ def check_head(data: bytes) -> None:
     assert request.target == head.target.encode()
     assert request.headers == head.headers
     assert request.persists is head.keep_alive
-    assert int(request.value(b"content-length") or 0) == head.length
+    assert int(request.value(b"content-length") or 0) == head.body_length
 
 
 def check_gate(data: bytes) -> None:

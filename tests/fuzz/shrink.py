@@ -39,7 +39,7 @@ def _smaller(example: Example) -> Iterator[Example]:
         yield example._replace(answers=example.answers[:index] + example.answers[index + 1 :])
     for pieces in _pieces(example.client):
         if any(pieces):
-            yield example._replace(client=pieces)
+            yield example._replace(client=tuple(filter(None, pieces)))
     for index, answer in enumerate(example.answers):
         for smaller in _answers(answer):
             answers = (*example.answers[:index], smaller, *example.answers[index + 1 :])

@@ -30,7 +30,7 @@ def bodies_are_requests(patch: Patch) -> None:
     def without_length(data: bytes, end: int) -> RegularHead | None:
         head = regular_head(data, end)
         if head is not None:
-            head.length = 0
+            head.body_length = 0
         return head
 
     patch.setattr(front, "regular_head", without_length)
