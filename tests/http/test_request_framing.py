@@ -182,10 +182,10 @@ def test_trailers_do_not_pass_but_all_else_of_a_chunked_body_does() -> None:
         assert Gate().feed(*parts).passed == passed
 
 
-def test_proxy_connection_does_not_pass() -> None:
-    """Parsers that take it for Connection would keep what is to be closed."""
-    sent = head(b"Proxy-Connection: a", b"X-Proxy-Connection: b", b"PROXY-CONNECTION:", body=b"")
-    assert Gate().feed(sent).passed == [head(b"X-Proxy-Connection: b", body=b"")]
+def test_what_means_nothing_does_not_pass() -> None:
+    """Parsers make something of it: they keep what is to be closed, or wait for what never comes."""
+    sent = head(b"Proxy-Connection: a", b"X-Upgrade: b", b"UPGRADE:", b"upgrade: tcp", body=b"")
+    assert Gate().feed(sent).passed == [head(b"X-Upgrade: b", body=b"")]
 
 
 # --- against aiohttp's parser -------------------------------------------------------------------------

@@ -23,7 +23,9 @@ _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\
 _CHUNK_LINE_BEGINNING = re.compile(rb"[0-9A-Fa-f]{1,15}(?:;[\t\x20-\x7e\x80-\xff]*+)?\r?")
 
 
-_PROXY_CONNECTION = re.compile(rb"(?<=\r\n)proxy-connection:[^\r]*\r\n", re.IGNORECASE)
+_MEANS_NOTHING = re.compile(rb"(?<=\r\n)(?:proxy-connection|upgrade):[^\r]*\r\n", re.IGNORECASE)
+"""Headers that end at the proxy without an effect, but that parsers make something of: they take
+Proxy-Connection for Connection (RFC 9112, C.2.2), and wait for another protocol after Upgrade."""
 
 
 class _State(Enum):
@@ -96,8 +98,7 @@ class RequestFraming:
     def take(self) -> bytes:
         """The next bytes to pass on: a whole head, or a part of its body. Empty if there are none.
 
-        Trailers are left out: parsers mix them up with headers. So is Proxy-Connection, which some
-        of them take for Connection; it has never meant anything (RFC 9112, C.2.2).
+        Trailers are left out: parsers mix them up with headers. So are :data:`_MEANS_NOTHING`.
 
         :raises InvalidRequest: if what came is to be refused.
         """
@@ -139,7 +140,7 @@ class RequestFraming:
             self._state, self._chunk = _State.CHUNK_LINE, 1
         else:
             self._state = _State.LENGTH if head.length else _State.ENDED
-        return _PROXY_CONNECTION.sub(b"", taken)
+        return _MEANS_NOTHING.sub(b"", taken)
 
     def _take_length(self) -> bytes:
         data, left = self._buffer, self._left
