@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from steersman.errors import Fault, InvalidRequest
 from steersman_proxy.http import limits
 from steersman_proxy.http.request_framing import RequestFraming
-from steersman_proxy.http.request_rules import Head
+from steersman_proxy.http.request_rules import SINGLE, Head
 from tests.http.shapes import BODIES, CHUNKED, HEADS, Refused, chunks, head
 
 
@@ -303,3 +304,9 @@ def test_what_passes_is_read_alike_by_aiohttp(data: bytes, loop: asyncio.Abstrac
         if not found.chunked:
             assert body == passed[passed.index(b"\r\n\r\n") + 4 :]
             assert len(body) == found.length
+
+
+def test_the_documentation_lists_what_stands_alone() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text().lower()
+    assert [name for name in SINGLE if f"`{name.decode()}`" not in page] == []
+    assert [fault.value for fault in Fault if f"`{fault.value}`" not in page] == []
