@@ -1,5 +1,7 @@
 """What only the aiohttp adapter can get wrong: it has a task for each request."""
 
+from steersman.errors import Fault, InvalidRequest
+from steersman_proxy.exchange.messages import Outcome
 from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import OK, always, fake_engine
@@ -19,3 +21,18 @@ async def test_a_client_that_leaves_as_it_is_released_gives_its_engine_back() ->
             task.cancel()
             await until(lambda: rig.in_flight == 0)
         assert engine.received == []
+
+
+async def test_a_client_that_is_gone_before_its_refusal_was_begun_is_recorded() -> None:
+    async with adapter_rig(adapter="aiohttp") as rig, client_of(rig):
+        await until(lambda: rig.adapter.connections)
+        (connection,) = rig.adapter.connections
+        assert connection.transport is not None
+        # In one turn, as when the reset is there already when the bytes are read.
+        connection.data_received(b"\x16\x03\x01")  # type: ignore[attr-defined]
+        connection.transport.abort()
+        await until(lambda: rig.recorder.records)
+        (record,) = rig.recorder.records
+        assert record.outcome is Outcome.CLIENT_GONE
+        assert isinstance(record.error, InvalidRequest)
+        assert record.error.fault is Fault.TLS

@@ -1,12 +1,15 @@
 """Heads that are refused, over sockets: what the client reads, and that no engine hears of it."""
 
 import logging
+import socket
 
 import pytest
 
-from steersman.errors import Fault
+from steersman.errors import Fault, InvalidRequest
+from steersman_proxy.exchange.messages import Outcome
 from steersman_proxy.http import limits
 from tests.http.adapter import adapter_rig, client_of, post
+from tests.http.client import until
 from tests.http.fake_engine import OK, always, fake_engine
 from tests.http.refusals import recorded, refused
 from tests.http.shapes import HEADS, SMUGGLED, TWO, Refused, head, targeted
@@ -95,6 +98,21 @@ async def test_a_refused_request_is_known_by_its_path_where_there_is_one() -> No
             record = rig.recorder.records[-1]
             assert (record.method, record.path.partition("?")[0]) == known
             assert got.values(b"x-request-id") == [record.request_id.encode()]
+
+
+@pytest.mark.parametrize("name", ["tls", "garbage", "a header of 70 kb", "no host"])
+async def test_who_leaves_at_once_is_recorded_too(name: str) -> None:
+    """As port scanners do."""
+    shape = HEADS[name]
+    async with adapter_rig() as rig:
+        with socket.create_connection(("127.0.0.1", rig.port)) as sock:
+            sock.sendall(shape.sent)
+        await until(lambda: rig.recorder.records)
+        (record,) = rig.recorder.records
+        assert isinstance(record.error, InvalidRequest)
+        assert record.error.fault is shape.fault
+        # Whether it left before it was told is a matter of the event loop.
+        assert record.outcome in (Outcome.CLIENT_GONE, Outcome.REJECTED)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from steersman.errors import Fault, InvalidRequest, ProxyFault
+from steersman.errors import InvalidRequest, ProxyFault
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import Cut, RequestHead, Respond
@@ -247,22 +247,18 @@ class _Connection(ClientConnection):
     context: Context
     """Set by whoever makes the connection."""
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """The answer to what is no HTTP request; the connection ends with it."""
-        if isinstance(exc, InvalidRequest):
-            error = exc
-        else:
-            text = " ".join((message or "it cannot be parsed").split())[:300]
-            error = InvalidRequest(f"this is not an HTTP/1.1 request: {text}", fault=Fault.OTHER)
+    def answer_refused(self, error: InvalidRequest, request: web.BaseRequest) -> web.StreamResponse:
+        to_head = self.refused[0] == "HEAD"
+        return _Refusal(request, self._exchange(), error, to_head=to_head)
+
+    def left_refused(self, error: InvalidRequest) -> None:
+        exchange = self._exchange()
+        exchange.refuse(error)
+        exchange.close(client_gone=True)
+
+    def _exchange(self) -> Exchange:
         method, target = self.refused
-        exchange = Exchange(self.context, RequestHead(method, target, []))
-        return _Refusal(request, exchange, error, to_head=method == "HEAD")
+        return Exchange(self.context, RequestHead(method, target, []))
 
 
 class _Refusal(ClientAnswer):

@@ -43,6 +43,7 @@ class ClientConnection(RequestHandler):
         "_payload",
         "_room",
         "_surplus_paused",
+        "_unheard",
         "_watch",
         "refused",
         "tail_limit",
@@ -61,6 +62,8 @@ class ClientConnection(RequestHandler):
         """Whether what comes is thrown away, because nobody knows what it is, or wants it."""
         self.refused = ("-", "-")
         """Method and target of the head that was refused, as far as they could be read."""
+        self._unheard: InvalidRequest | None = None
+        """The error of the head that was refused, until aiohttp asks for its answer."""
         self._room: asyncio.Future[bool] | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._surplus_paused = False
@@ -72,6 +75,8 @@ class ClientConnection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._deaf = True
+        if self._unheard is not None:
+            self.left_refused(self._unheard)
         self._wake()
         self._stop_timers()
         super().connection_lost(exc)
@@ -82,6 +87,10 @@ class ClientConnection(RequestHandler):
         if not data:
             # So aiohttp lets its parser go on with what it held back.
             super().data_received(data)
+            try:
+                self._parsed(begins=False)
+            except InvalidRequest as error:
+                self._refuse(error)
         elif not self._deaf:
             self._framing.receive(data)
             self._pass_on()
@@ -129,6 +138,7 @@ class ClientConnection(RequestHandler):
                 self._payload.set_exception(BrokenBody(error))
             return
         self.refused = method_and_path(self._framing.waiting)
+        self._unheard = error
         self._framing = RequestFraming()
         self._answered = False
         self._payload = EMPTY_PAYLOAD
@@ -136,6 +146,30 @@ class ClientConnection(RequestHandler):
         self._messages.append((_ErrInfo(error.status, error, str(error)), EMPTY_PAYLOAD))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def answer_refused(self, error: InvalidRequest, request: web.BaseRequest) -> web.StreamResponse:
+        """Make the answer to a head that was refused."""
+        raise NotImplementedError
+
+    def left_refused(self, error: InvalidRequest) -> None:
+        """Take note that a client whose head was refused left before it was told."""
+        raise NotImplementedError
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What aiohttp calls for the answer to what is no HTTP request."""
+        self._unheard = None
+        if isinstance(exc, InvalidRequest):
+            return self.answer_refused(exc, request)
+        # The gate let through what aiohttp's parser refuses.
+        text = " ".join((message or "it cannot be parsed").split())[:200]
+        error = InvalidRequest(f"this is not an HTTP/1.1 request: {text}", fault=Fault.OTHER)
+        return self.answer_refused(error, request)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
