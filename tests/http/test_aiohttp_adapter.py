@@ -5,6 +5,8 @@ from steersman_proxy.exchange.messages import Outcome
 from tests.http.adapter import adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import OK, always, fake_engine
+from tests.http.refusals import recorded, refused
+from tests.http.shapes import head
 
 
 async def test_a_client_that_leaves_as_it_is_released_gives_its_engine_back() -> None:
@@ -36,3 +38,12 @@ async def test_a_client_that_is_gone_before_its_refusal_was_begun_is_recorded() 
         assert record.outcome is Outcome.CLIENT_GONE
         assert isinstance(record.error, InvalidRequest)
         assert record.error.fault is Fault.TLS
+
+
+async def test_what_only_aiohttp_refuses_is_refused_in_our_words() -> None:
+    """The gate lets through what has one reading; aiohttp has an opinion on one header's name."""
+    async with adapter_rig(adapter="aiohttp") as rig, client_of(rig) as client:
+        sent = head(b"Sec-WebSocket-Key1: x", line=b"GET /liveness HTTP/1.1\r\n", body=b"")
+        await client.send(sent + sent)
+        await refused(client)
+        await recorded(rig, fault=Fault.OTHER)
