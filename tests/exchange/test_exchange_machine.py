@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from steersman.engine import Control
-from steersman_proxy.exchange.phase import Phase
-from steersman_proxy.exchange.exchange import Exchange, 
+from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import Failure, Hold, Outcome, Respond, Send
+from steersman_proxy.exchange.phase import Phase
 from steersman_proxy.routing.hold import HoldQueue, Ticket
 from steersman_proxy.routing.request import Selected
 from tests.exchange.support import World, row

@@ -29,6 +29,7 @@ from steersman.engine import Role
 from steersman.errors import BodyTooLarge, HoldFull, RequestError
 from steersman_proxy.exchange.admission import Admission, admit
 from steersman_proxy.exchange.answer import Answer
+from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.ending import ExchangeState
 from steersman_proxy.exchange.judging import of_failure, of_status
 from steersman_proxy.exchange.messages import (
@@ -43,6 +44,7 @@ from steersman_proxy.exchange.messages import (
     Outcome,
     ReadBody,
     Relay,
+    RequestHead,
     Respond,
     Send,
     Serve,
@@ -63,6 +65,7 @@ from steersman_proxy.routing.eligibility import Reason, without_one
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.explain import explain
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
+from steersman_proxy.routing.view import PoolView
 from steersman_proxy.stamping.stamps import stamps_of
 
 MAX_ATTEMPTS = 3
@@ -83,6 +86,34 @@ class Exchange(ExchangeState):
     """One request from its head to its last byte."""
 
     __slots__ = ()
+
+    @classmethod
+    def at_sent(
+        cls,
+        context: Context,
+        head: RequestHead,
+        *,
+        admission: Admission,
+        request: RouteRequest,
+        selected: Selected,
+        body: list[bytes],
+        started: float,
+        minted: str | None,
+    ) -> "Exchange":
+        """An exchange that stands where the shortest way has led it: judged, selected and sent.
+
+        ``minted`` is the id that it was given if it has none of its own; ``started`` is on the clock.
+        What :meth:`start` and :meth:`body` would have told the observer was told.
+        """
+        exchange = cls(context, head)
+        if minted is not None:
+            exchange._minted = exchange.request_id = minted
+        exchange._admission = admission
+        exchange._request = request
+        exchange._body = body
+        exchange._started = exchange._selected_at = started
+        exchange._take(selected)
+        return exchange
 
     # --- the request ------------------------------------------------------------------------------
 
@@ -155,36 +186,33 @@ class Exchange(ExchangeState):
         """An engine was chosen and counted, at once or after waiting."""
         if self._held_since is not None:
             self._leave_hold()
-        self._selected = selected
         self._selected_at = self._context.now()
+        self._take(selected)
+        assert self._pool is not None and self._request is not None
+        filtered = filtered_by(self._pool, self._request, selected)
+        self._context.observer.selected(selected.engine, filtered)
+        edit = self._request_edit(self._pool.name)
+        return Send(selected.engine, edit, self._body, self._pool.settings.timeouts)
+
+    def _take(self, selected: Selected) -> None:
+        self._selected = selected
         self._attempts += 1
         self.phase = _SENT
-        engine, context = selected.engine, self._context
         # Selected in this very turn of the loop, so that the engine stands in the pool of the table.
-        assert engine.pool is not None and self._request is not None
-        self._pool = pool = engine.pool
-        policy = self._request.policy
-        eligible = pool.default_eligible if policy is None else None
-        if eligible is None or self._request.role is not _PLAIN:
-            policy = policy or pool.settings.version_policy
-            eligible = pool.eligible(self._request.role, policy)
-        filtered = eligible.filtered
-        if filtered and selected.guard.probe:
-            # It keeps all others from the engine, but it was not kept from it itself.
-            filtered = without_one(filtered, Reason.BREAKER_OPEN)
-        context.observer.selected(engine, filtered)
+        pool = selected.engine.pool
+        assert pool is not None
+        self._pool = pool
         if self._minted is not None and self._attempts > 1:
             # A fresh id for each engine: some crash on, or refuse, an id that they have seen.
             self.request_id = f"{self._minted}-{self._attempts}"
         self._answer = Answer(
-            context,
+            self._context,
             request=self._head,
             route=self._admission.route,
             selected=selected,
             order=pool.order,
             own_headers=self._own_headers(),
         )
-        return Send(engine, self._request_edit(pool.name), self._body, pool.settings.timeouts)
 
     def hold_failed(self, error: RequestError) -> Respond:
         """The wait ended without an engine, or did not begin."""
@@ -321,3 +349,15 @@ class Exchange(ExchangeState):
         self._outcome = Outcome.UPSTREAM_FAILED
         self._error = error
         return Cut()
+
+
+def filtered_by(pool: PoolView, request: RouteRequest, selected: Selected) -> Mapping[Reason, int]:
+    """How many engines were out when one was selected, by reason."""
+    policy = request.policy
+    eligible = pool.default_eligible if policy is None and request.role is _PLAIN else None
+    if eligible is None:
+        eligible = pool.eligible(request.role, policy or pool.settings.version_policy)
+    if eligible.filtered and selected.guard.probe:
+        # It keeps all others from the engine, but it was not kept from it itself.
+        return without_one(eligible.filtered, Reason.BREAKER_OPEN)
+    return eligible.filtered

@@ -23,6 +23,19 @@ MAX_BUFFERED = 96 * 1024
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
+class WholeReader(Attempt):
+    """An attempt that may be done with its answer in one look."""
+
+    __slots__ = ()
+
+    def take_whole(self, connection: "Connection", data: bytes) -> bool:
+        """Take what was read first, if it is a whole answer; whether it was.
+
+        If so, :meth:`Connection.keep` was called. If not, nothing was.
+        """
+        raise NotImplementedError
+
+
 class Connection(asyncio.BufferedProtocol):
     """Serves one :class:`Attempt` at a time.
 
@@ -49,6 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline = MovingDeadline(loop, clock=clock, expired=self._expired)
         self._transport: asyncio.Transport | None = None
         self._attempt: Attempt | None = None
+        self._whole: WholeReader | None = None
+        """The attempt, while it may take its answer whole."""
         self._write_paused = False
         self._read_paused = False
         self._idle_since = clock.now()
@@ -74,6 +89,33 @@ class Connection(asyncio.BufferedProtocol):
             self._write()
         else:
             self._close_attempt(None)
+
+    def start_at_once(self, attempt: "WholeReader", request: bytes) -> None:
+        """As :meth:`start`, on an idle connection and for a small request, which is written whole.
+
+        The first read is offered to the attempt as it is.
+        """
+        transport = self._transport
+        assert transport is not None and self._attempt is None
+        self._attempt = attempt
+        self._whole = attempt
+        attempt.drop = self.abort
+        self._deadline.set(attempt.timeouts.answer_head)
+        transport.write(request)
+
+    def keep(self) -> bool:
+        """The answer that was offered whole is whole: be idle again, unless that cannot be."""
+        attempt, transport = self._attempt, self._transport
+        if attempt is None or transport is None or transport.is_closing():
+            return False
+        if transport.get_write_buffer_size():
+            return False
+        self._attempt = None
+        attempt.drop = None
+        self._idle_since = self._clock.now()
+        self._deadline.set(self._idle_limit)
+        self._released(self)
+        return True
 
     def abort(self) -> None:
         """Close at once; what was not written is thrown away. The attempt, if any, fails."""
@@ -106,6 +148,10 @@ class Connection(asyncio.BufferedProtocol):
             # An engine that speaks without being asked; the bytes would pass for the next answer.
             self.abort()
             return
+        if self._whole is not None:
+            whole, self._whole = self._whole, None
+            if whole.take_whole(self, bytes(self._scratch[:nbytes])):
+                return
         framing = attempt.framing
         try:
             framing.feed(self._scratch[:nbytes])
@@ -238,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _give_up(self, failure: Failure, detail: str, *, discarded: bool = False) -> None:
         attempt, self._attempt = self._attempt, None
+        self._whole = None
         if attempt is not None:
             attempt.failure = AttemptFailed(failure, detail, discarded=discarded)
             attempt.drop = attempt.resume = attempt.unwritten = None

@@ -7,8 +7,12 @@ of its lines, and only new ones are matched.
 import re
 from collections.abc import Callable, Sequence
 
-Field = tuple[bytes, bytes, bool]
-"""A header's lower-case name, its value, and whether it passes the proxy."""
+DROPPED, PASSES, SPECIAL, LENGTH = range(4)
+"""What becomes of a line: it ends here, passes, passes unless the proxy has its own, or is the one of
+the length."""
+
+Field = tuple[bytes, bytes, int]
+"""A header's lower-case name, its value, and what becomes of it."""
 
 HEADER_LINE = re.compile(
     rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): "

@@ -7,7 +7,15 @@ import re
 from collections.abc import Sequence
 
 from steersman_proxy.http.headers import HOP_BY_HOP
-from steersman_proxy.http.lines import HEADER_LINE, Field, KnownLines
+from steersman_proxy.http.lines import (
+    DROPPED,
+    HEADER_LINE,
+    LENGTH,
+    PASSES,
+    SPECIAL,
+    Field,
+    KnownLines,
+)
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([\t\x20-\x7e\x80-\xff]*)")
 
@@ -19,6 +27,27 @@ _VALUES = {
     b"connection": re.compile(rb"(?i:keep-alive|close)"),
 }
 
+_JSON = frozenset(
+    {
+        b"application/json",
+        b"application/json; charset=utf-8",
+        b"application/json;charset=utf-8",
+    }
+)
+
+_CORS = b"access-control-"
+
+# Headers that the proxy sets itself, or that say how to read the body.
+_SPECIAL = frozenset(
+    {
+        b"content-encoding",
+        b"x-request-id",
+        b"x-smg-mixed-version",
+        b"x-smg-routed-worker-id",
+        b"x-smg-weight-version",
+    }
+)
+
 _WITHOUT_BODY = frozenset({204, 304})
 
 _MOST_STATUS_LINES = 256
@@ -27,16 +56,27 @@ _MOST_STATUS_LINES = 256
 class PlainHead:
     """A head as its lines."""
 
-    __slots__ = ("_fields", "_lines", "by_name", "keep_alive", "length", "reason", "status")
+    __slots__ = (
+        "_fields",
+        "_lines",
+        "by_name",
+        "keep_alive",
+        "length",
+        "reason",
+        "status",
+        "status_line",
+    )
 
     def __init__(
         self,
+        status_line: bytes,
         status: tuple[int, bytes],
         *,
         lines: Sequence[bytes],
         fields: Sequence[Field],
         by_name: dict[bytes, bytes],
     ) -> None:
+        self.status_line = status_line
         self.status, self.reason = status
         self._lines = lines
         self._fields = fields
@@ -47,12 +87,31 @@ class PlainHead:
         connection = by_name.get(b"connection")
         self.keep_alive = connection is None or connection.lower() != b"close"
 
+    @property
+    def special(self) -> bool:
+        """Whether there is a header that the proxy sets itself, or that says how to read the body."""
+        return SPECIAL in [field[2] for field in self._fields]
+
+    @property
+    def json(self) -> bool:
+        """Whether the body is a JSON document."""
+        return self.by_name.get(b"content-type") in _JSON
+
+    @property
+    def kept(self) -> list[bytes]:
+        """The lines that pass the proxy, without the one of the length."""
+        return [
+            line
+            for line, field in zip(self._lines, self._fields, strict=True)
+            if field[2] == PASSES
+        ]
+
     def passing(self, remove: frozenset[bytes]) -> list[bytes]:
         """The lines that pass the proxy, without those of the lower-case names in ``remove``."""
         return [
             line
-            for line, (name, _, passes) in zip(self._lines, self._fields, strict=True)
-            if passes and name not in remove
+            for line, (name, _, fate) in zip(self._lines, self._fields, strict=True)
+            if fate and name not in remove
         ]
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
@@ -85,7 +144,7 @@ def plain_head(data: bytes, end: int) -> PlainHead | None:
                     return None
                 value = by_name[name] + b", " + value
             by_name[name] = value
-    return PlainHead(status, lines=lines, fields=fields, by_name=by_name)
+    return PlainHead(first, status, lines=lines, fields=fields, by_name=by_name)
 
 
 def _match(line: bytes) -> Field | None:
@@ -96,8 +155,16 @@ def _match(line: bytes) -> Field | None:
     values = _VALUES.get(name)
     if name in _UNUSUAL or (values is not None and values.fullmatch(value) is None):
         return None
+    return name, value, _fate(name)
+
+
+def _fate(name: bytes) -> int:
     # A header that `Connection: close` would list is called `close`.
-    return name, value, name not in HOP_BY_HOP and name != b"close"
+    if name in HOP_BY_HOP or name == b"close":
+        return DROPPED
+    if name == b"content-length":
+        return LENGTH
+    return SPECIAL if name in _SPECIAL or name.startswith(_CORS) else PASSES
 
 
 _known = KnownLines(_match)

@@ -46,7 +46,7 @@ class Sending(Attempt):
         """Send the request, at once if there is an idle connection."""
         connection = self._pool.take_idle(self._request.endpoint)
         if connection is None:
-            self._connect()
+            self.connect()
         else:
             self._reused = True
             connection.start(self)
@@ -74,14 +74,15 @@ class Sending(Attempt):
                 # one could be closed just as well.
                 self._reused = False
                 self._first = failure
-                self._connect()
+                self.connect()
                 return
             if self._first is not None:
                 self.failure = of_second_try(self._first, failure)
         if self._changed is not None:
             self._changed()
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Send the request on a new connection."""
         self._connecting = self._pool.tasks.start(self._start_on_new())
 
     async def _start_on_new(self) -> None:
@@ -94,10 +95,11 @@ class Sending(Attempt):
             return
         self._connecting = None
         if self.failure is not None:
-            self._begin_again()
+            self.begin_again()
         connection.start(self)
 
-    def _begin_again(self) -> None:
+    def begin_again(self) -> None:
+        """Have nothing written and nothing read yet."""
         request = self._request
         self.failure = None
         self.framing = self._pool.framing(request.method)

@@ -229,6 +229,29 @@ class Fleet:
         room = Room(limit=pool.limit, excluded=request.excluded)
         return self._settle(decide_new(pool, request, room=room), pool=pool, view=view)
 
+    def at_once(self, affinity: str | None) -> Selected | None:
+        """As :meth:`select`, for a request to the only pool, of plain role and with its policy.
+
+        :returns: ``None`` unless it is as easy as that; nothing is counted then.
+        """
+        if self.cooldowns.next_due is not None:
+            self.cooldowns.expire()
+        view = self.view
+        pool = None if view is None else view.single_pool
+        if view is None or pool is None or pool.limit or pool.queue.tickets or self.freshness.stale:
+            return None
+        eligible = pool.default_eligible
+        if eligible is None:
+            eligible = pool.eligible(PLAIN, pool.settings.version_policy)
+        if not eligible.engines:
+            return None
+        if affinity is None:
+            return self._count(pool.choose(eligible), pool=pool, view=view)
+        owner = pool.rendezvous(PLAIN).first(affinity)
+        if owner is None or not eligible.has(owner):
+            return None
+        return self._count(owner, pool=pool, view=view)
+
     def _choose_simply(self, pool: PoolView, request: RouteRequest) -> Engine | None:
         """The owner of the routing key, or the policy's choice; ``None`` if it is not that easy."""
         policy, role = request.policy, request.role

@@ -10,8 +10,9 @@ from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter, tail_limit
 from steersman_proxy.http.client_connection import ClientConnection
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.janitor import Janitor
-from steersman_proxy.http.splice.front import Front
+from steersman_proxy.http.splice.front import Front, InFront
 from steersman_proxy.http.splice.head import RegularHead
+from steersman_proxy.http.splice.lane import Lane, Ordinary
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.tasks import TaskSet
 from steersman_proxy.http.upstream import UpstreamPool
@@ -37,7 +38,8 @@ class SpliceAdapter:
             tasks=self._tasks,
             upload_stall=context.settings.defaults.timeouts.client_stall,
         )
-        self._running: set[SplicedRequest] = set()
+        self.lane = Lane(self._means, context, home=self)
+        self._running: set[InFront] = set()
         self._fronts: set[Front] = set()
         self._cuts = 0
         self._idle: asyncio.Event | None = None
@@ -96,10 +98,10 @@ class SpliceAdapter:
         wait are not in flight.
         """
         for request in tuple(self._running):
-            engine = request.exchange.engine_in_flight
+            engine = request.engine
             if engine is not None and engine.id == engine_id:
                 self._cuts += 1
-                request.cut(reason)
+                request.full().cut(reason)
         self._aiohttp.cut(engine_id, reason)
 
     def sweep(self, now: float) -> float | None:
@@ -109,7 +111,7 @@ class SpliceAdapter:
 
     def _sweep(self, now: float) -> float | None:
         following: float | None = None
-        for request in tuple(self._running):
+        for request in [running.full() for running in tuple(self._running)]:
             at = request.exchange.stale_at
             if at is None:
                 continue
@@ -142,13 +144,24 @@ class SpliceAdapter:
         if self._all_lost is not None and not self._fronts:
             self._all_lost.set()
 
-    def begin(self, front: Front, head: RegularHead) -> SplicedRequest:
-        """Make the request of a head."""
-        request = SplicedRequest(self._means, self._context, head=head, client=front)
-        self._running.add(request)
-        return request
+    def make(self, front: Front, head: RegularHead) -> SplicedRequest:
+        """The request of a head, on the long way."""
+        return SplicedRequest(self._means, self._context, head=head, client=front)
 
-    def ended(self, request: SplicedRequest) -> None:
+    def begun(self, request: InFront) -> None:
+        """A request is being served."""
+        self._running.add(request)
+
+    def grown(self, ordinary: Ordinary, request: SplicedRequest) -> None:
+        """A request left the shortest way."""
+        if ordinary in self._running:
+            self._running.discard(ordinary)
+            self._running.add(request)
+        client = ordinary.client
+        assert isinstance(client, Front)
+        client.grown(ordinary, request)
+
+    def ended(self, request: InFront) -> None:
         """A request is over."""
         self._running.discard(request)
         if self._idle is not None and not self._running:

@@ -13,6 +13,7 @@ from steersman.clock import Clock
 from steersman_proxy.http import limits
 from steersman_proxy.http.client_socket import has_left, set_tail_limit, untaken
 from steersman_proxy.http.splice.head import RegularHead, may_become_regular, regular_head
+from steersman_proxy.http.splice.lane import Lane, Ordinary
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.timer import MovingDeadline
 
@@ -21,6 +22,10 @@ AT_A_TIME = 16
 
 _JOINED = 64 * 1024
 """Parts of an answer below this are joined into one; a larger body is not copied."""
+
+
+InFront = SplicedRequest | Ordinary
+"""A request on either way."""
 
 
 class Owner(Protocol):
@@ -39,11 +44,18 @@ class Owner(Protocol):
         """A connection is gone."""
         ...
 
-    def begin(self, front: "Front", head: RegularHead) -> SplicedRequest:
-        """Make the request of a head."""
+    lane: Lane
+    """The shortest way."""
+
+    def make(self, front: "Front", head: RegularHead) -> SplicedRequest:
+        """The request of a head, on the long way."""
         ...
 
-    def ended(self, request: SplicedRequest) -> None:
+    def begun(self, request: InFront) -> None:
+        """A request is being served."""
+        ...
+
+    def ended(self, request: InFront) -> None:
         """A request is over."""
         ...
 
@@ -87,7 +99,7 @@ class Front(asyncio.Protocol):
         """What has come and belongs to no request yet."""
         self._unread = 0
         """Bytes of the body of the request begun last that have not come yet."""
-        self._request: SplicedRequest | None = None
+        self._request: InFront | None = None
         self._head_begun = False
         """Whether a part of a head has come, and its time runs."""
         self._closing = False
@@ -136,7 +148,7 @@ class Front(asyncio.Protocol):
             self._stall.cancel()
             self._stall = None
         if self._request is not None:
-            self._request.writable()
+            self._request.full().writable()
         self._advance()
 
     # --- called by the request --------------------------------------------------------------------
@@ -168,10 +180,21 @@ class Front(asyncio.Protocol):
             else:
                 self.transport.close()
 
-    def finished(self, request: SplicedRequest, *, persistent: bool) -> None:
-        """A request is over."""
-        self._request = None
-        self._owner.ended(request)
+    @property
+    def taken(self) -> bool:
+        """Whether all that was written so far is with the system, and more may be written."""
+        transport = self.transport
+        return (
+            transport is not None
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
+        )
+
+    def finished(self, *, persistent: bool) -> None:
+        """The request is over; ``persistent`` says whether its connection may be used again."""
+        request, self._request = self._request, None
+        if request is not None:
+            self._owner.ended(request)
         if not persistent:
             self._end()
             return
@@ -181,10 +204,10 @@ class Front(asyncio.Protocol):
 
     # --- called by the adapter --------------------------------------------------------------------
 
-    @property
-    def request(self) -> SplicedRequest | None:
-        """What is being served."""
-        return self._request
+    def grown(self, ordinary: Ordinary, request: SplicedRequest) -> None:
+        """The request that is served has left the shortest way."""
+        if self._request is ordinary:
+            self._request = request
 
     def close_if_idle(self) -> None:
         """Close unless a request is being read or answered."""
@@ -257,7 +280,14 @@ class Front(asyncio.Protocol):
             self._unread = length
         self._head_begun = False
         self._deadline.clear()
-        self._request = request = self._owner.begin(self, head)
+        owner = self._owner
+        ordinary = None if body is None else owner.lane.begin(self, head, body)
+        if ordinary is not None:
+            self._request = ordinary
+            owner.begun(ordinary)
+            return True
+        self._request = request = owner.make(self, head)
+        owner.begun(request)
         request.start(body)
         return True
 
@@ -278,7 +308,7 @@ class Front(asyncio.Protocol):
         if request is not None and request.wants_body:
             if not unread:
                 self._deadline.clear()
-            request.feed(data, last=not unread)
+            request.full().feed(data, last=not unread)
         elif request is None and not unread:
             # That was the rest of an upload that was answered already.
             self._deadline.set(limits.KEEP_ALIVE)
@@ -334,11 +364,12 @@ class Front(asyncio.Protocol):
                 # Idle for too long, or not done with what nobody wants to hear.
                 self._close()
         elif request.wants_body:
-            request.stalled(f"sent nothing for {self._owner.upload_stall:g} s")
+            request.full().stalled(f"sent nothing for {self._owner.upload_stall:g} s")
 
     def _watch_stall(self) -> None:
         """See whether the client takes anything in the time that it has."""
-        transport, request = self.transport, self._request
+        transport = self.transport
+        request = None if self._request is None else self._request.full()
         if transport is not None and request is not None:
             self._stall = self._loop.call_later(
                 request.stall, self._look_at_stall, request, untaken(transport)
@@ -382,6 +413,7 @@ class Front(asyncio.Protocol):
         self._closing = True
         request, self._request = self._request, None
         if request is not None:
+            request = request.full()
             request.client_left()
             self._owner.ended(request)
 

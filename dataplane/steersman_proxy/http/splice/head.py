@@ -13,7 +13,7 @@ from steersman_proxy.exchange.messages import HeadEdit, Header, RequestHead
 from steersman_proxy.http import limits
 from steersman_proxy.http.endpoint import BaseUrl
 from steersman_proxy.http.headers import METHODS_WITH_BODY, NEVER_SENT, check_headers
-from steersman_proxy.http.lines import HEADER_LINE, Field, KnownLines
+from steersman_proxy.http.lines import DROPPED, HEADER_LINE, PASSES, Field, KnownLines
 from steersman_proxy.http.request_rules import SINGLE
 
 _REQUEST_LINE = re.compile(
@@ -48,16 +48,18 @@ _CLOSE = frozenset({b"close"})
 class RegularHead(RequestHead):
     """A regular head, with the lines that it consists of."""
 
-    __slots__ = ("_fields", "_lines", "body_length", "keep_alive")
+    __slots__ = ("_fields", "_lines", "body_length", "first_line", "keep_alive")
 
     def __init__(
         self,
+        first_line: bytes,
         line: tuple[str, str, str],
         *,
         lines: Sequence[bytes],
         fields: Sequence[Field],
         raw: dict[bytes, bytes],
     ) -> None:
+        self.first_line = first_line
         self.method, self.target, self.path = line
         self.raw = raw
         self.repeats = len(raw) != len(lines)
@@ -73,6 +75,19 @@ class RegularHead(RequestHead):
         pairs = [line.partition(b": ") for line in self._lines]
         return [(name, value) for name, _, value in pairs]
 
+    def begun(self, base: BaseUrl, remove: frozenset[bytes]) -> list[bytes]:
+        """The first line for an engine, its Host, and the client's lines that pass.
+
+        :raises ValueError: if ``base`` has what cannot stand in a head.
+        """
+        first = base.request_line(self.method, self.target) if base.path else self.first_line
+        fields = zip(self._lines, self._fields, strict=True)
+        if remove:
+            kept = [line for line, field in fields if field[2] and field[0] not in remove]
+        else:
+            kept = [line for line, field in fields if field[2]]
+        return [first, base.host_line, *kept]
+
     def spliced(self, *, base: BaseUrl, body_length: int, edit: HeadEdit) -> bytes:
         """The head for an engine: the client's lines, but for those that do not pass the proxy.
 
@@ -82,17 +97,7 @@ class RegularHead(RequestHead):
         :raises ValueError: if ``base`` or ``edit`` has what cannot stand in a head.
         """
         remove = edit.remove if self.keep_alive else edit.remove | _CLOSE
-        lines = [base.request_line(self.method, self.target), base.host_line]
-        if remove:
-            lines += [
-                line
-                for line, (name, _, passes) in zip(self._lines, self._fields, strict=True)
-                if passes and name not in remove
-            ]
-        else:
-            lines += [
-                line for line, field in zip(self._lines, self._fields, strict=True) if field[2]
-            ]
+        lines = self.begun(base, remove)
         if edit.add:
             lines += [b"%b: %b" % header for header in edit.add]
         if body_length or self.method in METHODS_WITH_BODY:
@@ -123,7 +128,7 @@ def regular_head(data: bytes, end: int) -> RegularHead | None:
         raw = {name: value for name, value, _ in reversed(fields)}
     if b"host" not in raw or len(fields) > limits.MAX_HEADERS:
         return None
-    return RegularHead(line, lines=lines, fields=fields, raw=raw)
+    return RegularHead(first, line, lines=lines, fields=fields, raw=raw)
 
 
 def _match(line: bytes) -> Field | None:
@@ -134,7 +139,7 @@ def _match(line: bytes) -> Field | None:
     values = _VALUES.get(name)
     if name in _IRREGULAR or (values is not None and values.fullmatch(value.lower()) is None):
         return None
-    return name, value, name not in NEVER_SENT
+    return name, value, DROPPED if name in NEVER_SENT else PASSES
 
 
 _known = KnownLines(_match)

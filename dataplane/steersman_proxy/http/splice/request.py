@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Protocol
 
 from steersman.errors import InvalidRequest, ProxyFault, RequestError
 from steersman_proxy.exchange.context import Context
@@ -34,9 +33,11 @@ from steersman_proxy.http.drive import Means
 from steersman_proxy.http.endpoint import base_url
 from steersman_proxy.http.headers import reason_phrase, response_headers
 from steersman_proxy.http.sending import Sending
+from steersman_proxy.http.splice.client import Client
 from steersman_proxy.http.splice.head import RegularHead
 from steersman_proxy.http.upstream import UpstreamRequest
 from steersman_proxy.own.answer import OwnAnswer
+from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.hold import Ticket
 from steersman_proxy.routing.request import Selected
 
@@ -44,34 +45,6 @@ _log = logging.getLogger("steersman.http")
 
 
 _LENGTH = frozenset({b"content-length"})
-
-
-class Client(Protocol):
-    """The connection that the request came on."""
-
-    @property
-    def writing_paused(self) -> bool:
-        """Whether so much waits for the client that no more should be written."""
-        ...
-
-    def write(self, parts: Sequence[bytes]) -> None:
-        """Hand bytes over to the socket."""
-        ...
-
-    def put(self, part: bytes) -> None:
-        """Hand bytes over to the socket, in one piece."""
-        ...
-
-    def cut(self, *, at_once: bool = False) -> None:
-        """End the connection so that the client sees a broken answer.
-
-        What was written before still gets there, unless ``at_once``.
-        """
-        ...
-
-    def finished(self, request: "SplicedRequest", *, persistent: bool) -> None:
-        """The request is over; ``persistent`` says whether its connection may be used again."""
-        ...
 
 
 class _Stage(Enum):
@@ -114,13 +87,19 @@ class SplicedRequest:
     )
 
     def __init__(
-        self, means: Means, context: Context, *, head: RegularHead, client: Client
+        self,
+        means: Means,
+        context: Context,
+        *,
+        head: RegularHead,
+        client: Client,
+        exchange: Exchange | None = None,
     ) -> None:
         self._means = means
         self._context = context
         self._client = client
         self._head = head
-        self.exchange = Exchange(context, head)
+        self.exchange = exchange or Exchange(context, head)
         self._frame = AnswerFrame(
             http11=True, to_head=head.method == "HEAD", persistent=head.keep_alive
         )
@@ -139,6 +118,33 @@ class SplicedRequest:
         """Of a request that was released from the hold queue: its sending, in the next turn."""
         self.stall = 120.0
         """Seconds for which the client may take nothing."""
+
+    @classmethod
+    def at_sent(
+        cls,
+        means: Means,
+        context: Context,
+        *,
+        head: RegularHead,
+        client: Client,
+        exchange: Exchange,
+        sending: Sending,
+    ) -> "SplicedRequest":
+        """A request that was sent, as ``exchange`` knows already."""
+        request = cls(means, context, head=head, client=client, exchange=exchange)
+        request._stage = _WAITING
+        request._sending = sending
+        request.stall = sending.timeouts.client_stall
+        return request
+
+    def full(self) -> "SplicedRequest":
+        """Itself; see :meth:`~steersman_proxy.http.splice.lane.Ordinary.full`."""
+        return self
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that the request is counted on now."""
+        return self.exchange.engine_in_flight
 
     # --- what happens to it -----------------------------------------------------------------------
 
@@ -177,7 +183,7 @@ class SplicedRequest:
         if self._stage is _LAST:
             self._end()
         elif self._stage is _ANSWER:
-            self._changed()
+            self.changed()
 
     def client_left(self) -> None:
         """The client's connection is gone, or of no more use."""
@@ -291,12 +297,13 @@ class SplicedRequest:
         request = UpstreamRequest(
             base.endpoint, method, head, action.body, action.timeouts, self.exchange.may_start
         )
-        self._sending = sending = Sending(self._means.upstream, request, changed=self._changed)
+        self._sending = sending = Sending(self._means.upstream, request, changed=self.changed)
         sending.start()
 
     # --- the answer -------------------------------------------------------------------------------
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """More of the engine's answer has come, its end, or a failure."""
         try:
             if self._stage is _ANSWER:
                 self._pump()
@@ -423,7 +430,7 @@ class SplicedRequest:
     def _end(self) -> None:
         self._stage = _OVER
         self._close(client_gone=False)
-        self._client.finished(self, persistent=self._frame.persistent)
+        self._client.finished(persistent=self._frame.persistent)
 
     def _fail(self, ending: Respond | Cut) -> None:
         """The engine failed within its answer."""
@@ -463,7 +470,7 @@ class SplicedRequest:
         self._stage = _OVER
         self._client.cut()
         self._close(client_gone=False)
-        self._client.finished(self, persistent=False)
+        self._client.finished(persistent=False)
 
     def _let_go(self) -> None:
         """Wait for nothing any more; an engine that still works sees its connection close."""

@@ -1,0 +1,37 @@
+"""A client's connection, as the requests that come on it know it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Client(Protocol):
+    """The connection that the request came on."""
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether so much waits for the client that no more should be written."""
+        ...
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Hand bytes over to the socket."""
+        ...
+
+    def put(self, part: bytes) -> None:
+        """Hand bytes over to the socket, in one piece."""
+        ...
+
+    def cut(self, *, at_once: bool = False) -> None:
+        """End the connection so that the client sees a broken answer.
+
+        What was written before still gets there, unless ``at_once``.
+        """
+        ...
+
+    def finished(self, *, persistent: bool) -> None:
+        """The request is over; ``persistent`` says whether its connection may be used again."""
+        ...
+
+    @property
+    def taken(self) -> bool:
+        """Whether all that was written so far is with the system, and more may be written."""
+        ...

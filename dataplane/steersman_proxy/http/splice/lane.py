@@ -1,0 +1,389 @@
+"""The shortest way of a request: for what nearly all requests and answers of a rollout are.
+
+A request goes this way if its head is regular and asks for nothing special, its body came with it,
+one of the only pool's engines can take it at once, and a connection to that one is idle. If its
+answer comes whole, in one read, in the usual form and naming the version that is known already,
+head, body and stamps are written to the client, and the request is over: no exchange was made.
+
+Whatever turns out differently, at any moment, makes the request a
+:class:`~steersman_proxy.http.splice.request.SplicedRequest` that stands where it stands: that is the
+one place where such things are decided. What comes out of the shortest way is, to the byte and to
+the count, what comes out of the long one; the tests compare them.
+"""
+
+from functools import lru_cache
+from typing import Protocol
+
+from steersman_proxy.exchange.admission import Admission, admit
+from steersman_proxy.exchange.context import Context
+from steersman_proxy.exchange.exchange import Exchange, filtered_by
+from steersman_proxy.exchange.judging import of_status
+from steersman_proxy.exchange.messages import ExchangeRecord, Outcome
+from steersman_proxy.exchange.routes import Kind
+from steersman_proxy.exchange.targeting import ROUTING_KEYS
+from steersman_proxy.http.connection import Connection, WholeReader
+from steersman_proxy.http.drive import Means
+from steersman_proxy.http.endpoint import base_url
+from steersman_proxy.http.framing import AnswerFraming
+from steersman_proxy.http.headers import check_headers
+from steersman_proxy.http.plain_head import plain_head
+from steersman_proxy.http.sending import Sending
+from steersman_proxy.http.splice.client import Client
+from steersman_proxy.http.splice.head import RegularHead
+from steersman_proxy.http.splice.request import SplicedRequest
+from steersman_proxy.http.upstream import UpstreamRequest
+from steersman_proxy.routing.engines import Engine
+from steersman_proxy.routing.request import RouteRequest, Selected
+from steersman_proxy.stamping.reports import NOTHING, read_report
+from steersman_proxy.stamping.stamps import stamps_of
+
+_DATA, _OK = Kind.DATA, Outcome.OK
+
+_SPECIAL = frozenset(
+    {
+        b"access-control-request-method",
+        b"origin",
+        b"x-api-key",
+        b"x-smg-target-worker",
+        b"x-smg-version-policy",
+        b"x-steersman-explain",
+        b"x-steersman-pool",
+    }
+)
+"""Headers that ask for more than to be passed on; a routing key is heeded here too."""
+
+_KEY = b"authorization"
+
+_REMEMBERED = 4096
+"""Kinds of heads that are remembered as admitted; then all are forgotten."""
+
+_SMALL = 48 * 1024
+"""Bytes of a request that are written at once, and of an answer."""
+
+_UNREAD = AnswerFraming(method="POST", max_head_bytes=1)
+"""Stands for the framing of an answer of which nothing has come."""
+
+
+# The stamps as lines, of the engines of a fleet, each with a few versions in its time.
+@lru_cache(maxsize=8192)
+def _stamp_lines(url: str, version: str | None) -> bytes:
+    stamps = stamps_of(url, version)
+    check_headers(stamps)
+    return b"\r\n".join(b"%b: %b" % stamp for stamp in stamps)
+
+
+class Home(Protocol):
+    """The adapter, as this way knows it."""
+
+    def grown(self, ordinary: "Ordinary", request: SplicedRequest) -> None:
+        """A request left the shortest way."""
+        ...
+
+
+class Ordinary(Sending, WholeReader):
+    """One request on the shortest way; an attempt at its engine at the same time."""
+
+    __slots__ = (
+        "admission",
+        "_affinity",
+        "body",
+        "_full",
+        "_lane",
+        "_sent",
+        "client",
+        "asked",
+        "minted",
+        "selected",
+        "started",
+    )
+
+    wants_body = False
+
+    def __init__(
+        self,
+        lane: "Lane",
+        client: Client,
+        head: RegularHead,
+        body: bytes,
+        admission: Admission,
+        affinity: str | None,
+        selected: Selected,
+        started: float,
+        minted: str | None,
+        sent: bytes,
+    ) -> None:
+        # Not those of the bases, which make what is not needed here.
+        self._waiter = None
+        self.drop = self.failure = self.may_start = self.resume = self.unwritten = None
+        self.framing = _UNREAD
+        pool = selected.engine.pool
+        assert pool is not None, "selected in this turn"
+        self.timeouts = pool.settings.timeouts
+        self._changed = self._connecting = self._first = None
+        self._reused = True
+        self._lane = lane
+        self.client = client
+        self.asked = head
+        self.body = body
+        self.admission = admission
+        self._affinity = affinity
+        self.selected = selected
+        self.started = started
+        self.minted = minted
+        """The id that the proxy gave the request, if the client did not."""
+        self._sent = sent
+        self._full: SplicedRequest | None = None
+
+    # --- what the connection tells ----------------------------------------------------------------
+
+    def take_whole(self, connection: Connection, data: bytes) -> bool:
+        """Answer the client at once if that is all there is to do."""
+        if self._full is None and self._lane.answer(self, connection, data):
+            return True
+        self.framing = self._lane.means.upstream.framing(self.asked.method)
+        return False
+
+    def wake(self) -> None:
+        """More has come of an answer, or a failure: for the long way."""
+        if self._full is None:
+            self.full()
+        super().wake()
+
+    def on_new_connection(self) -> SplicedRequest:
+        """Send it where no connection is idle, which takes the long way."""
+        request = self.full()
+        self._reused = False
+        self.begin_again()
+        self.connect()
+        return request
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that the request is counted on."""
+        return self.selected.engine
+
+    # --- what happens to the request --------------------------------------------------------------
+
+    def full(self) -> SplicedRequest:
+        """The same request on the long way."""
+        if self._full is not None:
+            return self._full
+        lane, selected, head = self._lane, self.selected, self.asked
+        pool = selected.engine.pool
+        exchange = Exchange.at_sent(
+            lane.context,
+            head,
+            admission=self.admission,
+            request=RouteRequest(
+                pool=selected.engine.row.pool if pool is None else pool.name,
+                affinity=self._affinity,
+                body_bytes=len(self.body),
+            ),
+            selected=selected,
+            body=[self.body],
+            started=self.started,
+            minted=self.minted,
+        )
+        self._full = request = SplicedRequest.at_sent(
+            lane.means,
+            lane.context,
+            head=head,
+            client=self.client,
+            exchange=exchange,
+            sending=self,
+        )
+        base = base_url(selected.engine.url)
+        self._pool = lane.means.upstream
+        self._request = UpstreamRequest(
+            base.endpoint,
+            head.method,
+            self._sent,
+            [],
+            self.timeouts,
+            exchange.may_start,
+        )
+        self._changed = request.changed
+        self.may_start = exchange.may_start
+        lane.home.grown(self, request)
+        return request
+
+
+class Lane:
+    """Begins requests on the shortest way, and answers them."""
+
+    def __init__(self, means: Means, context: Context, *, home: Home) -> None:
+        self.means = means
+        self.context = context
+        self.home = home
+        self._admitted: dict[tuple[bytes, bytes | None], Admission] = {}
+        # What these ask for is done on the long way alone.
+        self._closed = not context.rl_enabled or context.cors.enabled or bool(context.rid_headers)
+
+    def begin(
+        self, client: Client, head: RegularHead, body: bytes
+    ) -> "Ordinary | SplicedRequest | None":
+        """Send the request to an engine; ``None`` if it has to go the long way, and nothing is done."""
+        context = self.context
+        if self._closed or context.draining or not body:
+            return None
+        raw = head.raw
+        admission = self._admitted.get((head.first_line, raw.get(_KEY)))
+        if admission is None:
+            admission = self._admit(head)
+            if admission is None:
+                return None
+        if (
+            head.repeats
+            or len(body) > _SMALL
+            or len(body) > admission.body_limit
+            or not _SPECIAL.isdisjoint(raw)
+        ):
+            return None
+        affinity = None
+        for name in ROUTING_KEYS:
+            if name in raw:
+                affinity = head.first(name)
+                if affinity:
+                    break
+        started = context.now()
+        selected = context.fleet.at_once(affinity or None)
+        if selected is None:
+            return None
+        engine = selected.engine
+        base = base_url(engine.url)
+        given = raw.get(b"x-request-id")
+        minted = context.new_request_id() if given is None else None
+        remove = admission.consumed if head.keep_alive else admission.consumed | {b"close"}
+        key = context.engine_keys.get(engine.row.pool)
+        if key is not None:
+            remove |= {_KEY}
+        try:
+            lines = head.begun(base, remove)
+        except ValueError:
+            selected.guard.release()
+            return None
+        if minted is not None:
+            lines.append(b"x-request-id: " + minted.encode())
+        if key is not None:
+            lines.append(b"%b: %b" % key)
+        lines += (b"Content-Length: %d" % len(body), b"", body)
+        sent = b"\r\n".join(lines)
+        ordinary = Ordinary(
+            self,
+            client,
+            head,
+            body,
+            admission,
+            affinity or None,
+            selected,
+            started,
+            minted,
+            sent,
+        )
+        assert engine.pool is not None, "selected in this turn"
+        eligible = engine.pool.default_eligible
+        if eligible is not None and not eligible.filtered:
+            context.observer.selected(engine, eligible.filtered)
+        else:
+            request = RouteRequest(pool=engine.pool.name)
+            context.observer.selected(engine, filtered_by(engine.pool, request, selected))
+        self.means.janitor.expect(started + ordinary.timeouts.stale)
+        # Asked again right before writing: the process may have stood still since the choice.
+        fenced = context.fleet.fenced_out(engine)
+        connection = None if fenced else self.means.upstream.take_idle(base.endpoint)
+        if connection is None:
+            return ordinary.on_new_connection()
+        connection.start_at_once(ordinary, sent)
+        return ordinary
+
+    def _admit(self, head: RegularHead) -> Admission | None:
+        """Judge a head as all are judged; remember it if it needs nothing special."""
+        if not _SPECIAL.isdisjoint(head.raw) or head.repeats:
+            return None
+        admission = admit(self.context, head)
+        route = admission.route
+        if (
+            admission.error is not None
+            or admission.policy is not None
+            or route.kind is not _DATA
+            or not route.reports_version
+        ):
+            return None
+        if len(self._admitted) >= _REMEMBERED:
+            self._admitted.clear()
+        self._admitted[head.first_line, head.raw.get(_KEY)] = admission
+        return admission
+
+    def answer(self, ordinary: Ordinary, connection: Connection, data: bytes) -> bool:
+        """Pass an answer on; ``False`` if it has to go the long way, and nothing is done."""
+        context, client, head = self.context, ordinary.client, ordinary.asked
+        end = data.find(b"\r\n\r\n")
+        if end < 0 or client.writing_paused or context.ends_connections() or not head.keep_alive:
+            return False
+        found = plain_head(data, end)
+        if found is None or found.special or not found.keep_alive:
+            return False
+        length = found.length
+        end += 4
+        if not length or len(data) - end != length or not found.json:
+            return False
+        body = data[end:]
+        selected = ordinary.selected
+        engine, version = selected.engine, selected.version
+        report = read_report(body)
+        if engine.version != version or (
+            report is not NOTHING and (report.current != version or len(report.versions) != 1)
+        ):
+            return False
+        if report is not NOTHING:
+            if engine.trust is not engine.row.trust:
+                return False
+            engine.seen_version = True
+        if not client.taken or not connection.keep():
+            return False
+        lines = [
+            found.status_line,
+            *found.kept,
+            _stamp_lines(engine.url, version),
+        ]
+        minted = ordinary.minted
+        if minted is None:
+            request_id = head.first(b"x-request-id") or "-"
+        else:
+            request_id = minted
+            lines.append(b"x-request-id: " + minted.encode())
+        lines += (b"Content-Length: %d" % length, b"", body)
+        client.put(b"\r\n".join(lines))
+        context.health.reached(engine)
+        guard = selected.guard
+        guard.judge(of_status(found.status))
+        guard.release()
+        now = context.now()
+        pool = engine.pool
+        admission = ordinary.admission
+        context.observer.finished(
+            ExchangeRecord(
+                request_id=request_id,
+                method=head.method,
+                route=admission.route.path,
+                path=head.path,
+                pool=engine.row.pool,
+                model=pool.model if pool is not None else None,
+                engine_id=engine.id,
+                engine_url=engine.url,
+                weight_version=version,
+                status=found.status,
+                outcome=_OK,
+                error=None,
+                streaming=False,
+                mixed=False,
+                duration=now - ordinary.started,
+                held=0.0,
+                time_to_first_byte=now - ordinary.started,
+                request_bytes=len(ordinary.body),
+                answer_bytes=length,
+                attempts=1,
+            )
+        )
+        client.finished(persistent=True)
+        return True
