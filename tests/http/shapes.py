@@ -70,6 +70,8 @@ CODINGS = _each(
     a_quoted_coding=head(b'Transfer-Encoding: "chunked"', body=ENDED),
     a_coding_with_a_parameter=head(b"Transfer-Encoding: chunked;q=1", body=ENDED),
     a_coding_with_a_comma=head(b"Transfer-Encoding: chunked,", body=ENDED),
+    a_coding_before_a_tab=head(b"Transfer-Encoding: chunked\t", body=ENDED + SMUGGLED),
+    a_coding_after_a_tab=head(b"Transfer-Encoding:\tchunked", body=ENDED + SMUGGLED),
     an_empty_coding=head(b"Transfer-Encoding:", body=ENDED),
     a_coding_that_is_not_ascii=head("Transfer-Encoding: chunkeÐ".encode("latin-1"), body=ENDED),
     a_coding_in_http_1_0=head(CHUNKED, line=LINE.replace(b"1.1", b"1.0"), body=ENDED),

@@ -188,7 +188,8 @@ def _fields(block: bytes) -> dict[bytes, bytes]:
                 f"line {number} is a second header {_shown(name)}; send one",
                 _OWN_FAULT.get(lower, Fault.HEADER),
             )
-        fields[lower] = value.strip(b" \t")
+        # Some readers take a tab beside a coding for a part of its name.
+        fields[lower] = value.strip(b" " if lower == b"transfer-encoding" else b" \t")
     return fields
 
 
