@@ -155,7 +155,10 @@ class _Play:
                     error = error._replace(closes=None) if expects else error
                     self._steps.append(Step(request.method, (error,), int(expects)))
                     return self._end(Tail.CLOSED if error.closes else Tail.UNFINISHED)
-                if error is not None:
+                if error is not None or (
+                    route is not None
+                    and _special(request, route, rl=self._rl, version=self._version)
+                ):
                     # It may be answered before the fault of its body is seen, or because of it.
                     return self._end(Tail.ODD, "an error before a faulty body", timed=True)
                 tails = {Fate.REFUSED: Tail.REFUSED, Fate.UNFINISHED: Tail.UNFINISHED}

@@ -14,7 +14,7 @@ from tests.fuzz.world import World
 BATCH = 500
 
 
-@pytest.mark.parametrize("start", range(0, 10 * BATCH, BATCH))
+@pytest.mark.parametrize("start", range(0, 8 * BATCH, BATCH))
 def test_examples_of_seeds(start: int, world: World) -> None:
     assert run_seeds(world, range(start, start + BATCH)) == BATCH
 
@@ -23,7 +23,7 @@ def test_examples_of_seeds_over_sockets(socket_world: SocketWorld) -> None:
     assert run_seeds(socket_world, range(10**6, 10**6 + 250), cuts_every=10**9) == 250
 
 
-@settings(max_examples=800, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
 @given(source=sources())
 def test_examples_of_hypothesis(world: World, source: Source) -> None:
     made = example(source)
