@@ -246,6 +246,17 @@ async def test_a_client_that_leaves_before_its_turn_is_nobodys_fault(
     assert [one for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
+async def test_a_fault_that_does_not_end_does_not_keep_the_loop_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accepting, "LOOK_EVERY", 3600.0)
+    async with serving() as world:
+        world.listening.failures = [errno.EPERM] * 1000
+        async with callers(world, 1):
+            await until(lambda: world.acceptor.paused)
+            assert world.listening.asked == accepting.AT_A_TIME
+
+
 async def test_the_limit_may_be_raised_while_it_runs(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ class Acceptor:
         self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
+        failed = 0
         for _ in range(AT_A_TIME):
             if self._room <= 0:
                 most = self.most
@@ -154,10 +155,12 @@ class Acceptor:
                 self._crowd(crowded=False)
                 return
             except OSError as error:
-                if error.errno in _EXHAUSTED:
+                # Others are of a client that left before its turn; accept(2) lists them. But should
+                # they not end, they must not keep the loop busy.
+                failed += 1
+                if error.errno in _EXHAUSTED or failed == AT_A_TIME:
                     self._pause(error.strerror or str(error))
                     return
-                # One that left before its turn (accept(2) lists what may come of that).
                 continue
             self._room -= 1
             self._connecting += 1
