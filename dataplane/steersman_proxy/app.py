@@ -29,6 +29,7 @@ from steersman_proxy.health.prober import Prober
 from steersman_proxy.health.timer import EjectionTimer
 from steersman_proxy.health.tracker import HealthTracker
 from steersman_proxy.holding import HoldDriver
+from steersman_proxy.http.accepting import Acceptor
 from steersman_proxy.http.adapter import make_adapter
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.load.breaker import BreakerState
@@ -288,18 +289,24 @@ class ProxyApp:
 
     async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
         assert self._listening is not None, "not bound"
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._adapter.protocol, sock=self._listening, backlog=BACKLOG, start_serving=False
+        self._server = Acceptor(
+            self._listening,
+            self._adapter.protocol,
+            backlog=BACKLOG,
+            clients=lambda: self._adapter.connections,
+            on_crowded=self._crowd,
         )
         stack.push_async_callback(self._adapter.close)
-        stack.callback(self._server.close)
+        stack.push_async_callback(self._server.stop)
         if self.control is None or not self.settings.reuse_port:
             await self._server.start_serving()
         else:
             # The system gives a share of all connections to whoever listens.
             self._opening = asyncio.create_task(self._listen_with_first_table())
             stack.push_async_callback(_cancel, self._opening)
+
+    def _crowd(self, crowded: bool) -> None:
+        self.context.crowded = crowded
 
     async def _listen_with_first_table(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from steersman.settings import Timeouts
 from steersman_proxy.exchange.admission import OWN_BODY_LIMIT
-from steersman_proxy.http import limits
+from steersman_proxy.http import accepting, limits
 from steersman_proxy.http.connection import MAX_BUFFERED
 from steersman_proxy.settings import ProxySettings
 
@@ -64,6 +64,11 @@ def _rows() -> list[tuple[str, str, str]]:
             "An answer in the proxy that its client has yet to take",
             _size(limits.WRITE_LIMIT + 2 * MAX_BUFFERED),
             "the engine is not read until it is taken",
+        ),
+        (
+            "Clients",
+            f"half of the files that the process may have open, less {accepting.RESERVED}",
+            "they wait to be accepted; see [operations.md](operations.md#open-files)",
         ),
     ]
 

@@ -47,9 +47,12 @@ class Context:
         self.leaving = False
         """Set when a shutdown begins. Requests are served as before, but each answer closes its
         connection, so that by the end clients have moved to other proxies by themselves."""
+        self.crowded = False
+        """Set while clients wait to be accepted, because others keep all connections that there may
+        be: each answer then closes its own."""
         self.draining = False
         """Set at the very end of a shutdown, when new requests are turned away."""
 
     def ends_connections(self) -> bool:
         """Whether a connection is not to be used again after the answer that begins now."""
-        return self.leaving or self.draining
+        return self.leaving or self.crowded or self.draining

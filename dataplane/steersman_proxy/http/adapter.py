@@ -25,6 +25,10 @@ class ClientSide(Protocol):
         """Whether the client takes less than is written to it."""
         ...
 
+    def close_if_idle(self) -> None:
+        """Close unless a request is being read or answered."""
+        ...
+
 
 class Adapter(Protocol):
     """The downstream side of a proxy: owns clients' connections and drives an exchange for each

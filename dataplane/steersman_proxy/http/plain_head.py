@@ -20,7 +20,7 @@ from steersman_proxy.http.lines import (
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([\t\x20-\x7e\x80-\xff]*)")
 
 # Each of these changes where the answer ends, or whom its headers are for.
-_UNUSUAL = frozenset({b"transfer-encoding", b"upgrade", b"trailer", b"proxy-connection"})
+_UNUSUAL = frozenset({b"close", b"transfer-encoding", b"upgrade", b"trailer", b"proxy-connection"})
 
 _VALUES = {
     b"content-length": re.compile(rb"[0-9]{1,18}"),
