@@ -53,6 +53,8 @@ class Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.served = 0
+        """Final answers that began here."""
 
     @classmethod
     async def open(cls, port: int, *, window: int | None = None) -> Self:
@@ -97,6 +99,7 @@ class Link:
                 name, _, value = line.partition(": ")
                 headers.setdefault(name.lower(), []).append(value)
             if int(status) >= 200:
+                self.served += 1
                 return Head(int(status), headers)
 
     async def end(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from steersman import cli
 
-OWNERS = ("steersman", "uvloop", "asyncio", "aiohttp")
+OWNERS = ("steersman", "steersman_proxy", "uvloop", "asyncio", "aiohttp")
 
 
 def census() -> dict[str, int]:

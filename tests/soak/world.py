@@ -81,8 +81,11 @@ class World:
                 if results and not results[-1].goes_on:
                     results.append(Result(End.UNANSWERED))
                 else:
-                    old = form.version == "1.0"
-                    results.append(await link.answer(ask, old=old, pace=pace))
+                    served = link.served
+                    results.append(await link.answer(ask, old=form.version == "1.0", pace=pace))
+                    if results[-1].end is End.UNANSWERED and served:
+                        # Out of files or not: whom the proxy has once served, it owes an answer.
+                        raise Wrong(f"{ask.nonce} was left without an answer on a good connection")
                 self.ledger.note(ask.model, results[-1].end, code=results[-1].code)
             if results[-1].goes_on:
                 await writing
