@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 import sys
@@ -65,6 +66,16 @@ def _take_all_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def _settle_memory() -> None:
+    """Let the collector of garbage leave alone what has been made so far, and come more seldom.
+
+    A request leaves nothing for it; looking for that costs up to a twentieth of all.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 async def _serve(settings: ProxySettings) -> int:
     app = ProxyApp(settings)
     loop = asyncio.get_running_loop()
@@ -83,6 +94,7 @@ async def _serve(settings: ProxySettings) -> int:
         print(f"steersman proxy: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED
     try:
+        _settle_memory()
         print(f"listening on {app.url}, metrics on {app.metrics_url}", flush=True)
         await leave.wait()
         drain = asyncio.ensure_future(app.drain())

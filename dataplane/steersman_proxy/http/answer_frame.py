@@ -18,13 +18,14 @@ LAST_CHUNK = b"0\r\n\r\n"
 class AnswerFrame:
     """The framing of one answer; ``persistent`` says whether its connection is used again."""
 
-    __slots__ = ("_chunked", "_has_body", "_http11", "_left", "_to_head", "persistent", "unframed")
+    __slots__ = ("chunked", "_has_body", "_http11", "_left", "_to_head", "persistent", "unframed")
 
     def __init__(self, *, http11: bool, to_head: bool, persistent: bool) -> None:
         self._http11 = http11
         self._to_head = to_head
         self._has_body = not to_head
-        self._chunked = False
+        self.chunked = False
+        """Whether the body is framed in chunks."""
         self._left: int | None = None
         """Bytes of the body that are still to come, if the head tells."""
         self.persistent = persistent
@@ -41,7 +42,7 @@ class AnswerFrame:
         :raises InvalidHeader: for what cannot stand in a head.
         """
         self._has_body = not self._to_head
-        self._chunked = self.unframed = False
+        self.chunked = self.unframed = False
         self._left = None
         framing: list[Header] = []
         if status in _WITHOUT_BODY or status < 200:
@@ -78,7 +79,7 @@ class AnswerFrame:
         """
         lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *head.passing(remove)]
         lines += [b"%b: %b" % header for header in add]
-        self._chunked = self.unframed = False
+        self.chunked = self.unframed = False
         self._has_body = True
         if length is None:
             length = head.length
@@ -103,7 +104,7 @@ class AnswerFrame:
         size = sum(map(len, parts)) if self._has_body else 0
         if not size:
             return []
-        if self._chunked:
+        if self.chunked:
             return [b"%x\r\n" % size, *parts, b"\r\n"]
         if self._left is not None:
             if size > self._left:
@@ -116,7 +117,7 @@ class AnswerFrame:
 
         :raises RuntimeError: if the body is longer than its head says.
         """
-        if self._chunked:
+        if self.chunked:
             return b"%x\r\n%b\r\n" % (len(part), part)
         return b"".join(self.framed((part,)))
 
@@ -128,13 +129,13 @@ class AnswerFrame:
         framed = self.framed(parts)
         if self._has_body and self._left:
             raise RuntimeError("the body is shorter than its head says")
-        if self._chunked:
+        if self.chunked:
             framed.append(LAST_CHUNK)
         return framed
 
     def _unknown_length(self) -> list[Header]:
         if self._http11:
-            self._chunked = True
+            self.chunked = True
             return [(b"Transfer-Encoding", b"chunked")]
         self.unframed = True
         self.persistent = False

@@ -148,6 +148,14 @@ class Connection(asyncio.BufferedProtocol):
             # An engine that speaks without being asked; the bytes would pass for the next answer.
             self.abort()
             return
+        relay = attempt.relay
+        if (
+            relay is not None
+            and attempt.framing.between_chunks
+            and relay(bytes(self._scratch[:nbytes]))
+        ):
+            self._deadline.set(attempt.timeouts.stream_idle)
+            return
         if self._whole is not None:
             whole, self._whole = self._whole, None
             if whole.take_whole(self, bytes(self._scratch[:nbytes])):

@@ -16,6 +16,21 @@ from steersman_proxy.http.plain_head import PlainHead, plain_head
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
+_CHUNK = re.compile(rb"0*([1-9A-Fa-f][0-9A-Fa-f]{0,5})\r\n")
+
+
+def one_chunk(data: bytes) -> int:
+    """The size of the data if the bytes are one whole chunk with data in it, and nothing else; or 0.
+
+    Skipping it leaves a parser that stands between two chunks where it would stand after it.
+    """
+    match = _CHUNK.match(data)
+    if match is None:
+        return 0
+    size = int(match[1], 16)
+    return size if match.end() + size + 2 == len(data) and data.endswith(b"\r\n") else 0
+
+
 class InvalidAnswer(Exception):
     """What came is not an HTTP/1 answer, or one whose end two readers could see differently."""
 
@@ -47,6 +62,7 @@ class AnswerFraming:
         "_max_head_bytes",
         "_method",
         "_parser",
+        "between_chunks",
         "complete",
         "content_length",
         "head_done",
@@ -78,6 +94,8 @@ class AnswerFraming:
         """Whether the head of the final answer is known."""
         self.complete = False
         """Whether the answer came to its proper end."""
+        self.between_chunks = False
+        """Whether the next byte of a chunked body begins a chunk, or its end."""
         self.keep_alive = False
         """Whether the engine keeps the connection open after this answer."""
         self.surplus = False
@@ -232,7 +250,14 @@ class AnswerFraming:
             self.parts.append(data)
             self.size += len(data)
 
+    def on_chunk_header(self) -> None:
+        self.between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        self.between_chunks = True
+
     def on_message_complete(self) -> None:
+        self.between_chunks = False
         if self.head_done:
             self.complete = True
 
@@ -251,6 +276,7 @@ class AnswerFraming:
             # We could pass the coding on neither as it came (it is hop-by-hop) nor decoded.
             raise InvalidAnswer("the answer has a transfer encoding other than chunked")
         self._body = self._body_kind(chunked=bool(encodings))
+        self.between_chunks = self._body is _Body.CHUNKED
         if self._body is _Body.NONE and self._method != "HEAD" and self.status != 304:
             self.content_length = 0
         tokens = connection_tokens(self._headers)

@@ -60,7 +60,7 @@ class Sending(Attempt):
 
     def close(self) -> None:
         """Close the connection unless the answer is whole; nothing is told any more. Idempotent."""
-        self._changed = None
+        self._changed = self.relay = None
         if self._connecting is not None:
             self._connecting.cancel()
         super().close()

@@ -115,6 +115,7 @@ class Ordinary(Sending, WholeReader):
         # Not those of the bases, which make what is not needed here.
         self._waiter = None
         self.drop = self.failure = self.may_start = self.resume = self.unwritten = None
+        self.relay = None
         self.framing = _UNREAD
         pool = selected.engine.pool
         assert pool is not None, "selected in this turn"

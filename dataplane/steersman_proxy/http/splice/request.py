@@ -31,6 +31,7 @@ from steersman_proxy.exchange.messages import (
 from steersman_proxy.http.answer_frame import AnswerFrame
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.endpoint import base_url
+from steersman_proxy.http.framing import one_chunk
 from steersman_proxy.http.headers import reason_phrase, response_headers
 from steersman_proxy.http.sending import Sending
 from steersman_proxy.http.splice.client import Client
@@ -324,6 +325,8 @@ class SplicedRequest:
             if isinstance(step, StartAnswer):
                 self._passes = exchange.passes_through
                 self._step(step)
+                if self._passes and self._frame.chunked and framing.plain is None:
+                    sending.relay = self._relay
             elif framing.complete and framing.parts:
                 self._step(exchange.answer_collected(sending.take()))
                 return
@@ -332,6 +335,18 @@ class SplicedRequest:
             failure = sending.failure
             self._let_go()
             self._carry_out(exchange.attempt_failed(failure.failure, str(failure)))
+
+    def _relay(self, data: bytes) -> bool:
+        """Pass a chunk on as it came, if nothing came before it that still waits."""
+        client, sending = self._client, self._sending
+        size = one_chunk(data)
+        if not size or self._pending or client.writing_paused:
+            return False
+        if sending is None or sending.framing.parts:
+            return False
+        self.exchange.passed(size)
+        client.put(data)
+        return True
 
     def _pump(self) -> None:
         """Pass on what is here, as far as the client takes it."""
