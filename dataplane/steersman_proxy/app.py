@@ -25,6 +25,7 @@ from steersman_proxy.config.load import pools_without_row
 from steersman_proxy.control import ClientSecurity, ControlClient, ControlStatus
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.messages import ExchangeRecord
+from steersman_proxy.exchange.observer import Served
 from steersman_proxy.health.prober import Prober
 from steersman_proxy.health.timer import EjectionTimer
 from steersman_proxy.health.tracker import HealthTracker
@@ -69,6 +70,13 @@ class _Observers:
         self.finished: Callable[[ExchangeRecord], None] = (
             metrics.finished if logs.access is None else self._finished
         )
+
+        self.served: Callable[..., None] = metrics.served if logs.access is None else self._served
+
+    def _served(
+        self, request: Served, now: float, *, route: str, model: str | None, duration: float
+    ) -> None:
+        self._finished(request.record(now))
 
     def _finished(self, record: ExchangeRecord) -> None:
         self._metrics.finished(record)

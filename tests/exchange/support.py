@@ -12,6 +12,7 @@ from steersman.table import Epoch, PoolRow, Table
 from steersman_proxy.exchange.context import Context
 from steersman_proxy.exchange.exchange import Exchange
 from steersman_proxy.exchange.messages import ExchangeRecord, Failure, RequestHead, Respond
+from steersman_proxy.exchange.observer import Served
 from steersman_proxy.routing.eligibility import Reason
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.fleet import Fleet
@@ -45,6 +46,19 @@ class Recorder:
         self.failures.append(failure)
 
     def finished(self, record: ExchangeRecord) -> None:
+        self.records.append(record)
+
+    def served(
+        self, request: Served, now: float, *, route: str, model: str | None, duration: float
+    ) -> None:
+        record = request.record(now)
+        assert (record.route, record.model, record.duration) == (route, model, duration)
+        assert (record.status, record.streaming, record.mixed, record.error) == (
+            200,
+            False,
+            False,
+            None,
+        )
         self.records.append(record)
 
     def connect_failed(self, engine: Engine) -> None:

@@ -157,7 +157,7 @@ def _framed(pieces: list[bytes], method: str) -> tuple[object, ...]:
     body = b""
     try:
         for piece in pieces:
-            framing.feed(memoryview(piece))
+            framing.feed(bytes(piece))
             body += framing.take()
     except InvalidAnswer:
         return ("bad", framing.head_done, body)

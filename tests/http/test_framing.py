@@ -50,7 +50,7 @@ def test_no_way_of_cutting_changes_the_body(
     got = b""
     for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         if start < end:
-            framed.feed(memoryview(whole)[start:end])
+            framed.feed(whole[start:end])
         if framed.parts and data.draw(st.booleans()):
             got += framed.take()
     if framed.parts:
@@ -73,7 +73,7 @@ def test_an_answer_cut_short_is_not_complete(
     cut = data.draw(st.integers(0, len(whole) - 1))
     framed = framing()
     if cut:
-        framed.feed(memoryview(whole)[:cut])
+        framed.feed(whole[:cut])
     assert not framed.complete
     assert framed.eof() is (until_eof and framed.head_done)
 
@@ -82,7 +82,7 @@ def test_an_answer_cut_short_is_not_complete(
 def test_any_bytes_are_an_answer_or_refused(data: bytes) -> None:
     framed = framing()
     try:
-        framed.feed(memoryview(data))
+        framed.feed(data)
     except InvalidAnswer:
         return
     assert not framed.complete or framed.status >= 200
@@ -92,11 +92,11 @@ def test_bytes_after_the_end_are_surplus_however_they_come() -> None:
     for cut in (38, 39):  # in the same read as the end, and after it
         framed = framing()
         whole = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nX"
-        framed.feed(memoryview(whole)[:cut])
+        framed.feed(whole[:cut])
         if cut == 38:
             assert framed.complete
             assert not framed.surplus
-            framed.feed(memoryview(whole)[cut:])
+            framed.feed(whole[cut:])
         assert framed.surplus
 
 
@@ -105,9 +105,7 @@ def test_a_second_answer_leaves_nothing_in_the_first_one(end: int) -> None:
     """An engine out of step; both answers may come in one read, before anybody looks."""
     second = b"HTTP/1.1 404 Other\r\nX-Other: 1\r\nContent-Length: 5\r\n\r\nother"
     framed = framing()
-    framed.feed(
-        memoryview(b"HTTP/1.1 200 Fine\r\nX-A: 1\r\nContent-Length: 2\r\n\r\nok" + second[:end])
-    )
+    framed.feed(b"HTTP/1.1 200 Fine\r\nX-A: 1\r\nContent-Length: 2\r\n\r\nok" + second[:end])
     assert framed.complete
     assert (framed.status, framed.reason) == (200, b"Fine")
     assert framed.headers == [(b"X-A", b"1"), (b"Content-Length", b"2")]

@@ -63,6 +63,7 @@ class Watching:
         self.first_byte = inner.first_byte
         self.attempt_failed = inner.attempt_failed
         self.finished = inner.finished
+        self.served = inner.served
 
     def selected(self, engine: Engine, filtered: Mapping[Reason, int]) -> None:
         self._on_selected(engine)

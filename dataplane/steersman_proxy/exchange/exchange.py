@@ -289,6 +289,7 @@ class Exchange(ExchangeState):
         self._context.health.reached(self._selected.engine)
         self.phase = _ANSWER
         self._status = status
+        self._body = []
         return self._answer.head(fields)
 
     def answer_data(self, data: bytes) -> StartAnswer | Relay | Collect:

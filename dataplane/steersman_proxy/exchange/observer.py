@@ -8,6 +8,14 @@ from steersman_proxy.routing.eligibility import Reason
 from steersman_proxy.routing.engines import Engine
 
 
+class Served(Protocol):
+    """A request that had the usual answer."""
+
+    def record(self, now: float) -> ExchangeRecord:
+        """What is known of it; ``now`` is its end on the clock."""
+        ...
+
+
 class Observer(Protocol):
     """Takes note; must neither block nor raise."""
 
@@ -29,6 +37,16 @@ class Observer(Protocol):
 
     def finished(self, record: ExchangeRecord) -> None:
         """An exchange is over."""
+        ...
+
+    def served(
+        self, request: Served, now: float, *, route: str, model: str | None, duration: float
+    ) -> None:
+        """A request is over whose answer was the usual one: status 200, whole, without any news.
+
+        As :meth:`finished` of ``request.record(now)``, for those who need no more than the
+        route's template, the listed model and the seconds that it took.
+        """
         ...
 
 

@@ -58,7 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_limit = idle_limit
         self._released = released
         self._lost = lost
-        self._clock = clock
+        self._now = clock.now
         self._deadline = MovingDeadline(loop, clock=clock, expired=self._expired)
         self._transport: asyncio.Transport | None = None
         self._attempt: Attempt | None = None
@@ -78,7 +78,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def usable(self) -> bool:
         """Whether an idle connection may still be used: open, and not idle for too long."""
-        return self.open and self._clock.now() - self._idle_since < self._idle_limit
+        transport = self._transport
+        return (
+            transport is not None
+            and not transport.is_closing()
+            and self._now() - self._idle_since < self._idle_limit
+        )
 
     def start(self, attempt: Attempt) -> None:
         """Write the request and read its answer into ``attempt``."""
@@ -112,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._attempt = None
         attempt.drop = None
-        self._idle_since = self._clock.now()
+        self._idle_since = self._now()
         self._deadline.set(self._idle_limit)
         self._released(self)
         return True
@@ -148,21 +153,18 @@ class Connection(asyncio.BufferedProtocol):
             # An engine that speaks without being asked; the bytes would pass for the next answer.
             self.abort()
             return
+        data = bytes(self._scratch[:nbytes])
         relay = attempt.relay
-        if (
-            relay is not None
-            and attempt.framing.between_chunks
-            and relay(bytes(self._scratch[:nbytes]))
-        ):
+        if relay is not None and attempt.framing.between_chunks and relay(data):
             self._deadline.set(attempt.timeouts.stream_idle)
             return
         if self._whole is not None:
             whole, self._whole = self._whole, None
-            if whole.take_whole(self, bytes(self._scratch[:nbytes])):
+            if whole.take_whole(self, data):
                 return
         framing = attempt.framing
         try:
-            framing.feed(self._scratch[:nbytes])
+            framing.feed(data)
         except InvalidAnswer as error:
             self._give_up(Failure.PROTOCOL, str(error))
             return
@@ -241,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         if written and framing.keep_alive and not framing.surplus and not transport.is_closing():
             if self._read_paused:
                 self._resume()
-            self._idle_since = self._clock.now()
+            self._idle_since = self._now()
             self._deadline.set(self._idle_limit)
             self._released(self)
         else:

@@ -114,7 +114,7 @@ class AnswerFraming:
         """The headers of the head, in order."""
         return self._headers if self.plain is None else self.plain.pairs()
 
-    def feed(self, data: memoryview) -> None:
+    def feed(self, data: bytes) -> None:
         """Take what the connection gave. Raises :class:`InvalidAnswer`; the instance is then done."""
         if self._fed == 0:
             if self._begin_plain(data):
@@ -124,7 +124,7 @@ class AnswerFraming:
                 raise InvalidAnswer("the answer does not begin with HTTP/")
             self._parser = HttpResponseParser(self)
         elif self.plain is not None:
-            self._feed_plain(bytes(data))
+            self._feed_plain(data)
             return
         if self._parser is None:
             self.surplus = True
@@ -148,11 +148,10 @@ class AnswerFraming:
         elif not self.head_done and self._fed > self._max_head_bytes:
             self._refuse_long_head()
 
-    def _begin_plain(self, data: memoryview) -> bool:
+    def _begin_plain(self, begun: bytes) -> bool:
         """Take the beginning of an answer if its head is whole and has the usual form."""
         if self._method == "HEAD":
             return False
-        begun = bytes(data)
         end = begun.find(b"\r\n\r\n")
         if not 0 <= end < self._max_head_bytes:
             return False

@@ -27,32 +27,64 @@ _REMEMBERED = 4096
 _LONGEST = 512
 """Bytes of a line that is remembered."""
 
+_EACH_ITS_OWN = {
+    spelling: name
+    for name in (
+        b"traceparent",
+        b"x-correlation-id",
+        b"x-request-id",
+        b"x-session-id",
+        b"x-smg-routing-key",
+    )
+    for spelling in (
+        name,
+        name.title(),
+        name.title().replace(b"-Id", b"-ID"),
+        name.upper(),
+    )
+}
+"""Headers that differ from message to message, by their usual spellings: remembering their lines
+would help nobody."""
+
+_UNDOUBTED = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/"
+"""A value of these alone is of the form of :data:`HEADER_LINE`."""
+
 
 class KnownLines:
-    """Takes lines apart by ``match``, which returns ``None`` for one that is not to be read here."""
+    """Takes lines apart by ``match``, which returns ``None`` for one that is not to be read here.
 
-    def __init__(self, match: Callable[[bytes], Field | None]) -> None:
+    ``fates`` says what becomes of headers that differ from message to message; ``match`` judges
+    those that it does not name.
+    """
+
+    def __init__(self, match: Callable[[bytes], Field | None], *, fates: dict[bytes, int]) -> None:
         self._match = match
+        self._fates = fates
         self._known: dict[bytes, Field] = {}
 
     def fields(self, lines: Sequence[bytes]) -> list[Field] | None:
         """The fields of the lines; ``None`` if one of them is not to be read here."""
-        known = self._known
-        try:
-            return [known[line] for line in lines]
-        except KeyError:
-            return self._learn(lines)
+        fields = list(map(self._known.get, lines))
+        if None in fields:
+            for index, field in enumerate(fields):
+                if field is None:
+                    learned = self._learn(lines[index])
+                    if learned is None:
+                        return None
+                    fields[index] = learned
+        return fields  # type: ignore[return-value] # none is None by now
 
-    def _learn(self, lines: Sequence[bytes]) -> list[Field] | None:
-        known = self._known
-        fields = []
-        for line in lines:
-            field = known.get(line) or self._match(line)
-            if field is None:
-                return None
-            if len(line) <= _LONGEST:
-                if len(known) >= _REMEMBERED:
-                    known.clear()
-                known[line] = field
-            fields.append(field)
-        return fields
+    def _learn(self, line: bytes) -> Field | None:
+        spelling, _, value = line.partition(b": ")
+        name = _EACH_ITS_OWN.get(spelling)
+        if name is not None:
+            fate = self._fates.get(name)
+            if fate is not None and value and not value.translate(None, _UNDOUBTED):
+                return name, value, fate
+            return self._match(line)
+        field = self._match(line)
+        if field is not None and len(line) <= _LONGEST:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[line] = field
+        return field

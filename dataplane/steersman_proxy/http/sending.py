@@ -58,6 +58,10 @@ class Sending(Attempt):
             self.resume()
         return data
 
+    def forget_request(self) -> None:
+        """The engine has answered, so that the request will not be sent again."""
+        self._request = self._request._replace(head=b"", body=())
+
     def close(self) -> None:
         """Close the connection unless the answer is whole; nothing is told any more. Idempotent."""
         self._changed = self.relay = None

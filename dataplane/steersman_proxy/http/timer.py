@@ -14,13 +14,13 @@ class MovingDeadline:
     so touches the loop's heap once in its idle limit, instead of twice a request.
     """
 
-    __slots__ = ("_clock", "_deadline", "_expired", "_fires_at", "_handle", "_loop")
+    __slots__ = ("_deadline", "_expired", "_fires_at", "_handle", "_loop", "_now")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, clock: Clock, expired: Callable[[], None]
     ) -> None:
         self._loop = loop
-        self._clock = clock
+        self._now = clock.now
         self._expired = expired
         self._deadline: float | None = None
         self._handle: asyncio.TimerHandle | None = None
@@ -28,7 +28,7 @@ class MovingDeadline:
 
     def set(self, seconds: float) -> None:
         """Expire ``seconds`` from now, and not at any moment set before."""
-        deadline = self._clock.now() + seconds
+        deadline = self._now() + seconds
         self._deadline = deadline
         if self._handle is None:
             self._arm(seconds, deadline)
@@ -55,7 +55,7 @@ class MovingDeadline:
         self._handle = None
         if self._deadline is None:
             return
-        remaining = self._deadline - self._clock.now()
+        remaining = self._deadline - self._now()
         if remaining > 0:
             self._arm(remaining, self._deadline)
         else:

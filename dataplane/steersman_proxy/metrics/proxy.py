@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 from steersman.errors import InvalidRequest, RequestStale
 from steersman_proxy.control.status import ControlStatus
 from steersman_proxy.exchange.messages import ExchangeRecord, Failure, Outcome
+from steersman_proxy.exchange.observer import Served
 from steersman_proxy.metrics.instruments import (
     KIND_VALUES,
     RlInstruments,
@@ -154,6 +155,16 @@ class ProxyMetrics:
             self._rl.mixed.series().value += 1
             pool = self._pool_label(record.pool)
             self._rl.mixed_by_pool.series(pool, _flag(record.streaming)).value += 1
+
+    def served(
+        self, request: Served, now: float, *, route: str, model: str | None, duration: float
+    ) -> None:
+        """An exchange is over that had nothing special."""
+        series = self._routes.get((route, model, False))
+        if series is None:
+            self.finished(request.record(now))
+        else:
+            series.observe(duration)
 
     def _count_errors(self, record: ExchangeRecord) -> None:
         error = error_label(record)

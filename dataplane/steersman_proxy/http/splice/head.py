@@ -71,6 +71,11 @@ class RegularHead(RequestHead):
         self.keep_alive = connection is None or connection.lower() != b"close"
         """Whether the client means to use the connection again."""
 
+    def forget_lines(self) -> None:
+        """The engine has answered, so that the head will not be sent again."""
+        self._pairs = []
+        self._lines = self._fields = ()
+
     def _split(self) -> list[Header]:
         pairs = [line.partition(b": ") for line in self._lines]
         return [(name, value) for name, _, value in pairs]
@@ -142,7 +147,16 @@ def _match(line: bytes) -> Field | None:
     return name, value, DROPPED if name in NEVER_SENT else PASSES
 
 
-_known = KnownLines(_match)
+_known = KnownLines(
+    _match,
+    fates={
+        b"traceparent": PASSES,
+        b"x-correlation-id": PASSES,
+        b"x-request-id": PASSES,
+        b"x-session-id": PASSES,
+        b"x-smg-routing-key": PASSES,
+    },
+)
 
 
 def _learn_request_line(line: bytes) -> tuple[str, str, str] | None:

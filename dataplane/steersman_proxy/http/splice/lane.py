@@ -11,6 +11,7 @@ one place where such things are decided. What comes out of the shortest way is, 
 the count, what comes out of the long one; the tests compare them.
 """
 
+import logging
 from functools import lru_cache
 from typing import Protocol
 
@@ -37,7 +38,10 @@ from steersman_proxy.routing.request import RouteRequest, Selected
 from steersman_proxy.stamping.reports import NOTHING, read_report
 from steersman_proxy.stamping.stamps import stamps_of
 
+_log = logging.getLogger("steersman.http")
+
 _DATA, _OK = Kind.DATA, Outcome.OK
+_USUAL = 200
 
 _SPECIAL = frozenset(
     {
@@ -90,9 +94,13 @@ class Ordinary(Sending, WholeReader):
         "_full",
         "_lane",
         "_sent",
+        "_size",
+        "_status",
         "client",
         "asked",
         "minted",
+        "model",
+        "pool",
         "selected",
         "started",
     )
@@ -120,6 +128,8 @@ class Ordinary(Sending, WholeReader):
         pool = selected.engine.pool
         assert pool is not None, "selected in this turn"
         self.timeouts = pool.settings.timeouts
+        self.pool = pool.name
+        self.model = pool.model
         self._changed = self._connecting = self._first = None
         self._reused = True
         self._lane = lane
@@ -150,6 +160,11 @@ class Ordinary(Sending, WholeReader):
             self.full()
         super().wake()
 
+    def forget_request(self) -> None:
+        """The engine has answered, so that the request will not be sent again."""
+        super().forget_request()
+        self._sent = self.body = b""
+
     def on_new_connection(self) -> SplicedRequest:
         """Send it where no connection is idle, which takes the long way."""
         request = self.full()
@@ -162,6 +177,37 @@ class Ordinary(Sending, WholeReader):
     def engine(self) -> Engine:
         """The engine that the request is counted on."""
         return self.selected.engine
+
+    def served_with(self, status: int, size: int) -> None:
+        """The client has an answer of that status and of so many bytes."""
+        self._status = status
+        self._size = size
+
+    def record(self, now: float) -> ExchangeRecord:
+        """What is known of it; ``now`` is its end on the clock."""
+        head, engine, duration = self.asked, self.selected.engine, now - self.started
+        return ExchangeRecord(
+            request_id=self.minted or head.first(b"x-request-id") or "-",
+            method=head.method,
+            route=self.admission.route.path,
+            path=head.path,
+            pool=self.pool,
+            model=self.model,
+            engine_id=engine.id,
+            engine_url=engine.url,
+            weight_version=self.selected.version,
+            status=self._status,
+            outcome=_OK,
+            error=None,
+            streaming=False,
+            mixed=False,
+            duration=duration,
+            held=0.0,
+            time_to_first_byte=duration,
+            request_bytes=len(self.body),
+            answer_bytes=self._size,
+            attempts=1,
+        )
 
     # --- what happens to the request --------------------------------------------------------------
 
@@ -218,6 +264,7 @@ class Lane:
         self.home = home
         self._admitted: dict[tuple[bytes, bytes | None], Admission] = {}
         # What these ask for is done on the long way alone.
+        check_headers(context.engine_keys.values())
         self._closed = not context.rl_enabled or context.cors.enabled or bool(context.rid_headers)
 
     def begin(
@@ -250,9 +297,25 @@ class Lane:
         selected = context.fleet.at_once(affinity or None)
         if selected is None:
             return None
-        engine = selected.engine
+        try:
+            return self._send(client, head, body, admission, affinity or None, selected, started)
+        except BaseException:
+            selected.guard.release()
+            raise
+
+    def _send(
+        self,
+        client: Client,
+        head: RegularHead,
+        body: bytes,
+        admission: Admission,
+        affinity: str | None,
+        selected: Selected,
+        started: float,
+    ) -> "Ordinary | SplicedRequest | None":
+        context, engine = self.context, selected.engine
         base = base_url(engine.url)
-        given = raw.get(b"x-request-id")
+        given = head.raw.get(b"x-request-id")
         minted = context.new_request_id() if given is None else None
         remove = admission.consumed if head.keep_alive else admission.consumed | {b"close"}
         key = context.engine_keys.get(engine.row.pool)
@@ -270,16 +333,7 @@ class Lane:
         lines += (b"Content-Length: %d" % len(body), b"", body)
         sent = b"\r\n".join(lines)
         ordinary = Ordinary(
-            self,
-            client,
-            head,
-            body,
-            admission,
-            affinity or None,
-            selected,
-            started,
-            minted,
-            sent,
+            self, client, head, body, admission, affinity, selected, started, minted, sent
         )
         assert engine.pool is not None, "selected in this turn"
         eligible = engine.pool.default_eligible
@@ -348,43 +402,33 @@ class Lane:
             _stamp_lines(engine.url, version),
         ]
         minted = ordinary.minted
-        if minted is None:
-            request_id = head.first(b"x-request-id") or "-"
-        else:
-            request_id = minted
+        if minted is not None:
             lines.append(b"x-request-id: " + minted.encode())
         lines += (b"Content-Length: %d" % length, b"", body)
         client.put(b"\r\n".join(lines))
-        context.health.reached(engine)
-        guard = selected.guard
-        guard.judge(of_status(found.status))
-        guard.release()
-        now = context.now()
-        pool = engine.pool
-        admission = ordinary.admission
-        context.observer.finished(
-            ExchangeRecord(
-                request_id=request_id,
-                method=head.method,
-                route=admission.route.path,
-                path=head.path,
-                pool=engine.row.pool,
-                model=pool.model if pool is not None else None,
-                engine_id=engine.id,
-                engine_url=engine.url,
-                weight_version=version,
-                status=found.status,
-                outcome=_OK,
-                error=None,
-                streaming=False,
-                mixed=False,
-                duration=now - ordinary.started,
-                held=0.0,
-                time_to_first_byte=now - ordinary.started,
-                request_bytes=len(ordinary.body),
-                answer_bytes=length,
-                attempts=1,
-            )
-        )
+        try:
+            self._close(ordinary, found.status, length)
+        except Exception:  # noqa: BLE001 - logged whole; the client has its answer
+            _log.exception("request %s: a fault of the proxy", ordinary.record(0.0).request_id)
         client.finished(persistent=True)
         return True
+
+    def _close(self, ordinary: Ordinary, status: int, size: int) -> None:
+        """Count the engine free and write the record."""
+        context, selected = self.context, ordinary.selected
+        guard = selected.guard
+        guard.judge(of_status(status))
+        guard.release()
+        context.health.reached(selected.engine)
+        ordinary.served_with(status, size)
+        now = context.now()
+        if status != _USUAL:
+            context.observer.finished(ordinary.record(now))
+            return
+        context.observer.served(
+            ordinary,
+            now,
+            route=ordinary.admission.route.path,
+            model=ordinary.model,
+            duration=now - ordinary.started,
+        )

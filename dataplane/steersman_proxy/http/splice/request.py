@@ -325,6 +325,9 @@ class SplicedRequest:
             if isinstance(step, StartAnswer):
                 self._passes = exchange.passes_through
                 self._step(step)
+                # A stream may go on for an hour, and there may be thousands.
+                sending.forget_request()
+                self._head.forget_lines()
                 if self._passes and self._frame.chunked and framing.plain is None:
                     sending.relay = self._relay
             elif framing.complete and framing.parts:
