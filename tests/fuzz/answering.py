@@ -205,6 +205,6 @@ def reported(body: bytes) -> str | None:
             found.append(meta["weight_version"])
     if len(found) != 1 or body.count(b"weight_version") != 1:
         raise ValueError("not plain")
-    if not re.fullmatch(r"[0-9]{1,4}", str(found[0])):
+    if not re.fullmatch(r"0|[1-9][0-9]{0,3}", str(found[0])):
         raise ValueError("not a plain version")
     return str(found[0])

@@ -94,6 +94,8 @@ KINDS = (
 
 def answer(source: Source) -> Answer:
     """What an engine does with one request."""
+    if source.chance(30):
+        return usual(source)
     if source.chance(4):
         return Answer((), source.choice(("fin", "rst", "keep")))
     data, ends = head_and_body(source)
@@ -128,6 +130,22 @@ def answer(source: Source) -> Answer:
 
 WHOLE = b"\0whole\0"
 """Put at the end of an answer that must not be cut; taken out again."""
+
+
+def usual(source: Source) -> Answer:
+    """What nearly all engines do with nearly all requests: JSON with a length, mostly in one read."""
+    version = source.choice((b"7", b"7", b"7", b"7", b"8", b"07", b"default", b""))
+    content = b'{"text": "%b"' % source.choice((b"hi", b"", b"x" * 300, b"y" * 9000, b"\xc3\xa9"))
+    if version:
+        content += b', "meta_info": {"weight_version": "%b"}' % version
+    content += b"}"
+    headers = [b"date: today", b"server: uvicorn", b"content-length: %d" % len(content)]
+    headers += source.sample(HEADERS, 2) if source.chance(30) else []
+    headers.append(b"content-type: application/json")
+    status = source.choice((b"200 OK", b"200 OK", b"400 Bad Request", b"503 Service Unavailable"))
+    data = b"\r\n".join((b"HTTP/1.1 " + status, *headers, b"", content))
+    pieces = source.cuts(data, 3) if source.chance(20) else (data,)
+    return Answer(pieces, "fin" if source.chance(3) else "keep")
 
 
 def head_and_body(source: Source) -> tuple[bytes, bool]:

@@ -13,7 +13,7 @@ TAKES = (1000, 20_000, 50)
 
 def example(source: Source) -> Example:
     """One example."""
-    count = source.choice((1, 1, 1, 2, 2, 3, 4))
+    count = source.choice((1, 1, 1, 2, 2, 3, 4, 4))
     requests = [request(source) for _ in range(count)]
     data = b"".join(requests)
     if source.chance(30):

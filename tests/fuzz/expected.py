@@ -83,7 +83,8 @@ class Prediction(NamedTuple):
     tail: Tail
     why: str = ""
     timed: bool = False
-    """Whether it depends on how much of a body is here when its head is judged."""
+    """Whether it depends on what comes in one read: how much of a body is here when its head is
+    judged, or whether an empty line belongs to the answer before it."""
 
 
 class Route(NamedTuple):
@@ -129,6 +130,7 @@ class _Play:
         self._version = "7"
         self._reused: bool | None = False
         """Whether the next request goes over a used connection; ``None`` if that cannot be told."""
+        self._timed = False
         self._requests: list[Sent] = []
         self._steps: list[Step] = []
 
@@ -189,6 +191,7 @@ class _Play:
         return self._end(Tail.OPEN)
 
     def _end(self, tail: Tail, why: str = "", *, timed: bool = False) -> Prediction:
+        timed = timed or self._timed
         return Prediction(tuple(self._requests), tuple(self._steps), tail, why, timed)
 
     def _mint(self, request: Request) -> dict[bytes, bytes]:
@@ -256,6 +259,7 @@ class _Play:
             if reply.state is not State.NOTHING or answer.end == "keep":
                 resend = False
             if resend is None:
+                self._timed = True
                 return Tail.ODD
             self._reused = reply.state is State.WHOLE and reply.reusable and answer.end == "keep"
             if reply.rest and not reply.rest.strip(b"\r\n"):

@@ -154,7 +154,8 @@ def _answers(prediction: Prediction, answers: list[Answered], observed: Observed
 
 
 def _tail(prediction: Prediction, left: list[Answered], observed: Observed) -> list[str]:
-    if prediction.tail in (Tail.UNFINISHED, Tail.REFUSED) and left and left[0].status == 100:
+    early = (Tail.UNFINISHED, Tail.REFUSED, Tail.STALLED)
+    if prediction.tail in early and left and left[0].status == 100:
         left.pop(0)
     match prediction.tail:
         case Tail.ODD:

@@ -136,6 +136,8 @@ SIZES = (0, 1, 2, 255, 4096, 65_535, 65_536, 70_000, 131_073, 199_999, 200_000, 
 
 def request(source: Source) -> bytes:
     """One request, mostly a proper one."""
+    if source.chance(30):
+        return usual_one(source)
     usual = source.below(100)
     path = source.choice(PATHS) if usual < 75 else source.choice(OTHER_PATHS)
     if usual >= 75:
@@ -143,6 +145,17 @@ def request(source: Source) -> bytes:
     else:
         method = b"POST" if usual < 70 else source.choice(METHODS)
     return rendered(source, method=method, target=path)
+
+
+def usual_one(source: Source) -> bytes:
+    """As a trainer sends it."""
+    content = source.choice((b'{"text": "a"}', b'{"x": "%b"}' % (b"p" * 5000)))
+    headers = [b"Host: proxy:30000", b"Accept: */*", b"Content-Type: application/json"]
+    if source.chance(20):
+        headers += source.sample(HEADERS, 2)
+    path = source.choice(PATHS[:4])
+    lines = [b"POST %b HTTP/1.1" % path, *headers, b"Content-Length: %d" % len(content)]
+    return b"\r\n".join((*lines, b"", content))
 
 
 def rendered(source: Source, *, method: bytes, target: bytes) -> bytes:

@@ -197,6 +197,6 @@ def _length(headers: Headers) -> int | None:
     lengths = values(headers, b"content-length")
     if not lengths:
         return None
-    if len(lengths) > 1 or re.fullmatch(rb"[0-9]{1,20}", lengths[0]) is None:
+    if len(lengths) > 1 or re.fullmatch(rb"0*[0-9]{1,18}", lengths[0]) is None:
         raise Unframed(f"Content-Length {lengths}")
     return int(lengths[0])
