@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import random
+import resource
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -79,19 +80,24 @@ async def deaths(world: World, engines: Sequence[EngineProcess], chance: random.
         await asyncio.sleep(0.3 + chance.random())
 
 
-async def no_files_left(world: World, proxy: ProxyProcess, *, connections: int) -> int:
-    """Take all of the proxy's files for a second; the most files that it had."""
-    most = 0
+async def too_many_clients(world: World, *, clients: int) -> None:
+    """Connect more clients than there is room for, for a while. The others wait, and lose nothing."""
     async with contextlib.AsyncExitStack() as stack:
-        # It takes some moments to get over it: a loop that could not accept waits for a second.
-        stack.enter_context(world.ledger.excusing(afterwards=3.0))
         loop = asyncio.get_running_loop()
-        for _ in range(connections):
+        for _ in range(clients):
             sock = stack.enter_context(socket.socket())
             sock.setblocking(False)
-            with contextlib.suppress(ConnectionError):
-                await loop.sock_connect(sock, ("127.0.0.1", world.port))
-        for _ in range(20):
-            most = max(most, sum(proxy.descriptors.values()))
-            await asyncio.sleep(0.05)
-    return most
+            await loop.sock_connect(sock, ("127.0.0.1", world.port))
+        await asyncio.sleep(1.0)
+
+
+async def no_files_left(world: World, proxy: ProxyProcess) -> None:
+    """Let the proxy have no more files than it has by now, for a while."""
+    with world.ledger.excusing(afterwards=1.0):
+        soft, hard = resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE)
+        open_now = sum(proxy.descriptors.values())
+        resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE, (open_now - 5, hard))
+        try:
+            await asyncio.sleep(1.0)
+        finally:
+            resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE, (soft, hard))

@@ -15,11 +15,11 @@ POISON = "poison"
 KINDS = ("json", "json-chunked", "text", "text-chunked", "eof", "sse", "error", "empty")
 """How an engine answers: content type and framing."""
 
-FAULTS = ("rst", "fin", "stall", "garbage", "trickle", "surplus", "early")
+FAULTS = ("rst", "fin", "stall", "garbage", "trickle", "surplus", "early", "hasty")
 """What an engine does wrong, from byte ``at`` of the body on; -1 is before the head.
 
 Reset, orderly close, silence, bytes that are no HTTP, a byte now and then, a second answer right
-after the first, and an answer before the question was read.
+after the first, and an answer before the question was read, after which it closes or reads on.
 """
 
 

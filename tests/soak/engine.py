@@ -140,18 +140,23 @@ class Engine:
             self._note(f"the host of another: {headers.get(b'host')}")
         if hops := NEVER & set(headers):
             self._note(f"headers of one hop: {hops}")
-        if headers.get(b"x-fault") == [b"early"]:
+        (fault,) = headers.get(b"x-fault", [b""])
+        if fault:
+            early = fault == b"early"
             ask = Ask(model=self._model, nonce=nonce.decode(), kind="error")
-            await peer.send(_head(ask, close=True) + answer_body(ask))
-            await peer.close()
-            return False
+            await peer.send(_head(ask, close=early) + answer_body(ask))
+            if early:
+                await peer.close()
+                return False
         (length,) = headers[b"content-length"]
         body = await peer.reader.readexactly(int(length))
         ask = _ask.decode(body)
-        self._judge(ask, nonce.decode(), peer)
+        self._judge(ask, nonce.decode(), peer, answered=bool(fault))
+        if fault:
+            return True
         return await self._answer(peer, ask)
 
-    def _judge(self, ask: Ask, nonce: str, peer: Peer) -> None:
+    def _judge(self, ask: Ask, nonce: str, peer: Peer, *, answered: bool) -> None:
         if ask.nonce != nonce:
             self._note(f"the head of {nonce} with the body of {ask.nonce}")
         if ask.pad.encode() != filler(nonce, len(ask.pad)):
@@ -164,7 +169,7 @@ class Engine:
         if nonce in self._seen and not silent:
             self._note(f"{nonce} a second time")
         buffered: bytearray = peer.reader._buffer  # type: ignore[attr-defined]
-        if buffered:
+        if buffered and not answered:
             self._note(f"bytes after the body of {nonce}: {bytes(buffered[:100])!r}")
         self._seen.add(nonce)
 

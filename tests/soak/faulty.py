@@ -26,7 +26,7 @@ def _ask(world: World, chance: random.Random) -> Ask:
     match fault:
         case "surplus":
             kind, size = chance.choice((*_RIGHT_LENGTH, "empty")), 100
-        case "early":
+        case "early" | "hasty":
             kind = "error"
         case "trickle":
             # Two bytes in a time that `stale` ends.
@@ -51,7 +51,7 @@ async def ask_on(world: World, chance: random.Random) -> None:
                 version="1.0" if old else "1.1",
                 connection="keep-alive" if old else "",
                 chunked=not old and chance.random() < 0.1,
-                fault=ask.fault if ask.fault == "early" else "",
+                fault=ask.fault if ask.fault in ("early", "hasty") else "",
             )
             (result,) = await world.exchange(link, [(ask, form)], chance)
             if not _may_be(ask, result, old=old):
@@ -65,7 +65,7 @@ async def ask_on(world: World, chance: random.Random) -> None:
 def _may_be(ask: Ask, result: Result, *, old: bool) -> bool:
     match result.end:
         case End.WHOLE:
-            return ask.fault in ("", "surplus", "early")
+            return ask.fault in ("", "surplus", "early", "hasty")
         case End.UNANSWERED:
             # A reset is the only way to say "broken" to such a client, and it may overtake the head.
             return old

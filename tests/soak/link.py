@@ -5,6 +5,7 @@ import json
 import random
 import socket
 import struct
+import time
 from typing import NamedTuple, Self
 
 import msgspec
@@ -55,6 +56,8 @@ class Link:
         self.writer = writer
         self.served = 0
         """Final answers that began here."""
+        self.last = 0.0
+        """When the last of them began."""
 
     @classmethod
     async def open(cls, port: int, *, window: int | None = None) -> Self:
@@ -73,6 +76,10 @@ class Link:
             sock.close()
             raise
         return cls(reader, writer)
+
+    def __str__(self) -> str:
+        ago = time.monotonic() - self.last
+        return f"{self.writer.get_extra_info('sockname')}, {self.served} answers, {ago:.3f} s ago"
 
     async def send(self, *parts: bytes) -> None:
         for part in parts:
@@ -100,6 +107,7 @@ class Link:
                 headers.setdefault(name.lower(), []).append(value)
             if int(status) >= 200:
                 self.served += 1
+                self.last = time.monotonic()
                 return Head(int(status), headers)
 
     async def end(self) -> None:

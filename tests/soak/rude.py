@@ -74,7 +74,9 @@ async def leaves_a_pipeline(world: World, chance: random.Random) -> None:
         await link.send(b"".join(b"".join(request(ask, form, chance)) for ask, form in batch))
         for number, (ask, _) in enumerate(batch):
             if number < read:
-                _note(world, ask, await link.answer(ask), since=since)
+                result = await link.answer(ask)
+                _note(world, ask, result, since=since)
+                read = read if result.goes_on else 0
             else:
                 world.ledger.note(MODEL, End.LEFT_BEFORE)
         link.leave(chance)

@@ -1,5 +1,6 @@
 """Clients that deserve their answers: whatever they do is allowed, and their engines are well."""
 
+import asyncio
 import random
 import time
 
@@ -45,10 +46,12 @@ async def one_after_the_other(world: World, chance: random.Random) -> None:
                 world.ledger.note("own", End.WHOLE)
                 if head.status != status:
                     world.fail(f"{method} {target}: {head}", since=since)
+                if head.closes:
+                    return
                 continue
             batch = _batch(world, chance, 1)
             results = await world.exchange(link, batch, chance)
-            world.judge(batch, results, since=since)
+            await world.judge(batch, results, chance, since=since)
             if not results[-1].goes_on:
                 return
 
@@ -60,7 +63,7 @@ async def pipelined(world: World, chance: random.Random) -> None:
             since = time.monotonic()
             batch = _batch(world, chance, 6, small=chance.random() < 0.7)
             results = await world.exchange(link, batch, chance)
-            world.judge(batch, results, since=since)
+            await world.judge(batch, results, chance, since=since)
             if not results[-1].goes_on:
                 return
 
@@ -74,7 +77,7 @@ async def in_pieces(world: World, chance: random.Random) -> None:
             chance, cuts=chance.choice((1, 5, 30)), pause=chance.choice((0, 0.002, 0.05))
         )
         results = await world.exchange(link, batch, chance, cut=cut)
-        world.judge(batch, results, since=since)
+        await world.judge(batch, results, chance, since=since)
 
 
 async def slow_writer(world: World, chance: random.Random) -> None:
@@ -83,7 +86,8 @@ async def slow_writer(world: World, chance: random.Random) -> None:
         ask = world.ask(MODEL, chance)
         batch = [(ask, Form(chunked=chance.random() < 0.5))]
         cut = anywhere(chance, cuts=4, pause=0.3)
-        world.judge(batch, await world.exchange(link, batch, chance, cut=cut), since=since)
+        results = await world.exchange(link, batch, chance, cut=cut)
+        await world.judge(batch, results, chance, since=since)
 
 
 async def slow_reader(world: World, chance: random.Random) -> None:
@@ -92,7 +96,20 @@ async def slow_reader(world: World, chance: random.Random) -> None:
         kind = chance.choice(("json", "text", "text-chunked", "eof"))
         batch = [(world.ask(MODEL, chance, kind=kind, size=2_000_000, pause=0.0), Form())]
         results = await world.exchange(link, batch, chance, pace=0.005)
-        world.judge(batch, results, since=since)
+        await world.judge(batch, results, chance, since=since)
+
+
+async def reads_late(world: World, chance: random.Random) -> None:
+    """Many requests at once, whose answers fill all that lies between before any is read."""
+    since = time.monotonic()
+    async with world.link(window=2**14) as link:
+        batch = [
+            (world.ask(MODEL, chance, size=chance.choice((1000, 300_000))), Form())
+            for _ in range(chance.randint(5, 20))
+        ]
+        await asyncio.sleep(0.2)
+        results = await world.exchange(link, batch, chance, pace=0.002)
+        await world.judge(batch, results, chance, since=since)
 
 
 async def large_upload(world: World, chance: random.Random) -> None:
@@ -101,7 +118,8 @@ async def large_upload(world: World, chance: random.Random) -> None:
         ask = world.ask(MODEL, chance)
         ask.pad = "".join(f"{ask.nonce}." * (2_000_000 // (len(ask.nonce) + 1)))
         batch = [(ask, Form(chunked=chance.random() < 0.5, expect=chance.random() < 0.3))]
-        world.judge(batch, await world.exchange(link, batch, chance), since=since)
+        results = await world.exchange(link, batch, chance)
+        await world.judge(batch, results, chance, since=since)
 
 
 async def old_client(world: World, chance: random.Random) -> None:
@@ -112,7 +130,7 @@ async def old_client(world: World, chance: random.Random) -> None:
             connection = chance.choice(("", "keep-alive"))
             batch = [(world.ask(MODEL, chance), Form(version="1.0", connection=connection))]
             results = await world.exchange(link, batch, chance)
-            world.judge(batch, results, since=since)
+            await world.judge(batch, results, chance, since=since)
             if not results[-1].goes_on:
                 await link.end()
                 return
@@ -122,14 +140,16 @@ async def waits_for_100(world: World, chance: random.Random) -> None:
     since = time.monotonic()
     async with world.link() as link:
         batch = [(world.ask(MODEL, chance), Form(expect=True))]
-        world.judge(batch, await world.exchange(link, batch, chance), since=since)
+        results = await world.exchange(link, batch, chance)
+        await world.judge(batch, results, chance, since=since)
 
 
 async def says_close(world: World, chance: random.Random) -> None:
     since = time.monotonic()
     async with world.link() as link:
         batch = [(world.ask(MODEL, chance), Form(connection="close"))]
-        world.judge(batch, await world.exchange(link, batch, chance), since=since)
+        results = await world.exchange(link, batch, chance)
+        await world.judge(batch, results, chance, since=since)
         await link.end()
 
 
@@ -139,6 +159,7 @@ SCENARIOS: dict[Scenario, int] = {
     in_pieces: 6,
     slow_writer: 2,
     slow_reader: 2,
+    reads_late: 2,
     large_upload: 2,
     old_client: 3,
     waits_for_100: 1,

@@ -32,9 +32,10 @@ class World:
     def running(self) -> bool:
         return time.monotonic() < self._until
 
-    def at(self, share: float) -> float:
-        """When that share of the time will be over."""
-        return self.began + share * (self._until - self.began)
+    async def reaches(self, share: float) -> None:
+        """Wait until that share of the time is over."""
+        then = self.began + share * (self._until - self.began)
+        await asyncio.sleep(max(0.0, then - time.monotonic()))
 
     def ask(self, model: str, chance: random.Random, **given: object) -> Ask:
         """A new question; what is not given is drawn."""
@@ -85,7 +86,7 @@ class World:
                     results.append(await link.answer(ask, old=form.version == "1.0", pace=pace))
                     if results[-1].end is End.UNANSWERED and served:
                         # Out of files or not: whom the proxy has once served, it owes an answer.
-                        raise Wrong(f"{ask.nonce} was left without an answer on a good connection")
+                        raise Wrong(f"no answer on a good connection ({link}): {ask.nonce}, {form}")
                 self.ledger.note(ask.model, results[-1].end, code=results[-1].code)
             if results[-1].goes_on:
                 await writing
@@ -94,11 +95,24 @@ class World:
             await asyncio.gather(writing, return_exceptions=True)
         return results
 
-    def judge(self, batch: Batch, results: list[Result], *, since: float) -> None:
-        """All of them must have got their whole answer."""
-        for (ask, _), result in zip(batch, results, strict=True):
-            if result.end is not End.WHOLE:
-                self.fail(f"{ask.nonce} ({ask.kind}, {ask.size}): {result}", since=since)
+    async def judge(
+        self, batch: Batch, results: list[Result], chance: random.Random, *, since: float
+    ) -> None:
+        """All of them must have got their whole answer.
+
+        Those behind an answer that ended the connection were not heard, and are asked again; engines
+        tell if they were.
+        """
+        closed = False
+        for pair, result in zip(batch, results, strict=True):
+            end = result
+            if closed and result.end is End.UNANSWERED:
+                async with self.link() as link:
+                    (end,) = await self.exchange(link, [pair], chance)
+            closed = closed or (result.end in (End.WHOLE, End.REFUSED) and not result.goes_on)
+            if end.end is not End.WHOLE:
+                ask = pair[0]
+                self.fail(f"{ask.nonce} ({ask.kind}, {ask.size}): {end}", since=since)
 
     def fail(self, what: str, *, since: float) -> None:
         """Something that began at ``since`` failed that should not have."""
