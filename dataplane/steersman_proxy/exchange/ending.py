@@ -59,7 +59,7 @@ class ExchangeState:
         "request_id",
     )
 
-    def __init__(self, context: Context, head: RequestHead) -> None:
+    def __init__(self, context: Context, head: RequestHead, *, minted: str | None = None) -> None:
         self._context = context
         self._head = head
         self._admission = _NOT_JUDGED
@@ -82,7 +82,7 @@ class ExchangeState:
         self._rid: str | None = None
         given = head.first(b"x-request-id") if b"x-request-id" in head.raw else None
         mints = not given and context.rl_enabled
-        self._minted = context.new_request_id() if mints else None
+        self._minted = (minted or context.new_request_id()) if mints else None
         self.request_id = given or self._minted or "-"
         self.phase = _HEAD
 

@@ -105,9 +105,7 @@ class Exchange(ExchangeState):
         ``minted`` is the id that it was given if it has none of its own; ``started`` is on the clock.
         What :meth:`start` and :meth:`body` would have told the observer was told.
         """
-        exchange = cls(context, head)
-        if minted is not None:
-            exchange._minted = exchange.request_id = minted
+        exchange = cls(context, head, minted=minted)
         exchange._admission = admission
         exchange._request = request
         exchange._body = body

@@ -197,6 +197,11 @@ class AnswerFraming:
         self.size = 0
         return data
 
+    def give_back(self, parts: list[bytes]) -> None:
+        """Have parts that were taken be the first to be taken again."""
+        self.parts = [*parts, *self.parts]
+        self.size += sum(map(len, parts))
+
     # --- Called by the parser ---
 
     def on_message_begin(self) -> None:

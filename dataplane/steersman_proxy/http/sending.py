@@ -66,7 +66,9 @@ class Sending(Attempt):
         """Close the connection unless the answer is whole; nothing is told any more. Idempotent."""
         self._changed = self.relay = None
         if self._connecting is not None:
-            self._connecting.cancel()
+            # Let go of: a cancelled task refers back to this by its traceback.
+            task, self._connecting = self._connecting, None
+            task.cancel()
         super().close()
 
     def wake(self) -> None:

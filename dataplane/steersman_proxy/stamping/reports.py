@@ -85,9 +85,9 @@ _choices = msgspec.json.Decoder(list[_Meta])
 
 def read_report(body: bytes) -> Report:
     """The report in a JSON answer or in the payload of one SSE event."""
-    at_end = _AT_END.search(body, max(0, len(body) - _TAIL))
+    at_end = report_at_end(body)
     if at_end is not None:
-        return _one(at_end[1].decode())
+        return at_end
     if b'"weight_version' not in body:
         # Both members begin so. Finding that costs a tenth of decoding.
         return NOTHING
@@ -103,6 +103,12 @@ def read_report(body: bytes) -> Report:
             if type(version) is str:
                 return _one(version)
     return _read_all(body)
+
+
+def report_at_end(body: bytes) -> Report | None:
+    """The report that a JSON answer ends with, if it does; ``body`` may be its last part alone."""
+    match = _AT_END.search(body, max(0, len(body) - _TAIL))
+    return None if match is None else _one(match[1].decode())
 
 
 _TAIL = 256

@@ -7,6 +7,14 @@ from typing import Protocol
 class Client(Protocol):
     """The connection that the request came on."""
 
+    stall: float
+    """Seconds for which the client may take nothing."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more can be written."""
+        ...
+
     @property
     def writing_paused(self) -> bool:
         """Whether so much waits for the client that no more should be written."""
@@ -29,9 +37,4 @@ class Client(Protocol):
 
     def finished(self, *, persistent: bool) -> None:
         """The request is over; ``persistent`` says whether its connection may be used again."""
-        ...
-
-    @property
-    def taken(self) -> bool:
-        """Whether all that was written so far is with the system, and more may be written."""
         ...

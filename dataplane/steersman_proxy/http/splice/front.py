@@ -6,6 +6,7 @@ stops, and the socket is asked now and then whether the client is still there.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Protocol, cast
 
@@ -16,6 +17,8 @@ from steersman_proxy.http.splice.head import RegularHead, may_become_regular, re
 from steersman_proxy.http.splice.lane import Lane, Ordinary
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.timer import MovingDeadline
+
+_log = logging.getLogger("steersman.http")
 
 AT_A_TIME = 16
 """Requests that are begun within one turn of the loop, if their answers need no waiting."""
@@ -81,9 +84,10 @@ class Front(asyncio.Protocol):
         "_owner",
         "_reading_paused",
         "_request",
-        "_stall",
+        "_stalling",
         "_unread",
         "_watch",
+        "stall",
         "transport",
         "writing_paused",
     )
@@ -93,6 +97,8 @@ class Front(asyncio.Protocol):
         self._loop = loop
         self._deadline = MovingDeadline(loop, clock=clock, expired=self._expired)
         self.transport: asyncio.Transport | None = None
+        self.stall = 120.0
+        """Seconds for which the client may take nothing."""
         self.writing_paused = False
         """Whether the client takes less than is written to it."""
         self._buffer = b""
@@ -107,7 +113,7 @@ class Front(asyncio.Protocol):
         self._advancing = False
         self._again: asyncio.Handle | None = None
         self._reading_paused = False
-        self._stall: asyncio.TimerHandle | None = None
+        self._stalling: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
 
     # --- called by the transport ------------------------------------------------------------------
@@ -144,9 +150,9 @@ class Front(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writing_paused = False
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None
         if self._request is not None:
             self._request.full().writable()
         self._advance()
@@ -181,14 +187,10 @@ class Front(asyncio.Protocol):
                 self.transport.close()
 
     @property
-    def taken(self) -> bool:
-        """Whether all that was written so far is with the system, and more may be written."""
+    def closing(self) -> bool:
+        """Whether nothing more can be written."""
         transport = self.transport
-        return (
-            transport is not None
-            and not transport.is_closing()
-            and not transport.get_write_buffer_size()
-        )
+        return transport is None or transport.is_closing()
 
     def finished(self, *, persistent: bool) -> None:
         """The request is over; ``persistent`` says whether its connection may be used again."""
@@ -368,23 +370,23 @@ class Front(asyncio.Protocol):
 
     def _watch_stall(self) -> None:
         """See whether the client takes anything in the time that it has."""
-        transport = self.transport
-        request = None if self._request is None else self._request.full()
-        if transport is not None and request is not None:
-            self._stall = self._loop.call_later(
-                request.stall, self._look_at_stall, request, untaken(transport)
-            )
+        if self.transport is not None:
+            waiting = untaken(self.transport)
+            self._stalling = self._loop.call_later(self.stall, self._look_at_stall, waiting)
 
-    def _look_at_stall(self, request: SplicedRequest, waiting: int) -> None:
-        self._stall = None
-        if not self.writing_paused or self.transport is None or self._request is not request:
+    def _look_at_stall(self, waiting: int) -> None:
+        self._stalling = None
+        if not self.writing_paused or self.transport is None:
             return
         # Only time makes a stall: room may also come from the kernel, which grows its buffer as it
         # likes and takes ours over before the client has taken anything.
-        if untaken(self.transport) >= waiting:
-            request.stalled(f"took nothing for {request.stall:g} s")
-        else:
+        if untaken(self.transport) < waiting:
             self._watch_stall()
+        elif self._request is not None:
+            self._request.full().stalled(f"took nothing for {self.stall:g} s")
+        else:
+            _log.info("a client took nothing of its answer for %g s; cut", self.stall)
+            self.transport.abort()
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -419,7 +421,7 @@ class Front(asyncio.Protocol):
 
     def _stop_timers(self) -> None:
         self._deadline.cancel()
-        for handle in (self._again, self._stall, self._watch):
+        for handle in (self._again, self._stalling, self._watch):
             if handle is not None:
                 handle.cancel()
-        self._again = self._stall = self._watch = None
+        self._again = self._stalling = self._watch = None

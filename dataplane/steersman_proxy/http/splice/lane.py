@@ -12,6 +12,7 @@ the count, what comes out of the long one; the tests compare them.
 """
 
 import logging
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -27,7 +28,7 @@ from steersman_proxy.http.drive import Means
 from steersman_proxy.http.endpoint import base_url
 from steersman_proxy.http.framing import AnswerFraming
 from steersman_proxy.http.headers import check_headers
-from steersman_proxy.http.plain_head import plain_head
+from steersman_proxy.http.plain_head import PlainHead, plain_head
 from steersman_proxy.http.sending import Sending
 from steersman_proxy.http.splice.client import Client
 from steersman_proxy.http.splice.head import RegularHead
@@ -35,7 +36,7 @@ from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.upstream import UpstreamRequest
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.request import RouteRequest, Selected
-from steersman_proxy.stamping.reports import NOTHING, read_report
+from steersman_proxy.stamping.reports import NOTHING, Report, read_report, report_at_end
 from steersman_proxy.stamping.stamps import stamps_of
 
 _log = logging.getLogger("steersman.http")
@@ -100,6 +101,7 @@ class Ordinary(Sending, WholeReader):
         "asked",
         "minted",
         "model",
+        "parts",
         "pool",
         "selected",
         "started",
@@ -140,6 +142,8 @@ class Ordinary(Sending, WholeReader):
         self._affinity = affinity
         self.selected = selected
         self.started = started
+        self.parts: list[bytes] = []
+        """What has come of an answer's body that is waited for."""
         self.minted = minted
         """The id that the proxy gave the request, if the client did not."""
         self._sent = sent
@@ -155,8 +159,19 @@ class Ordinary(Sending, WholeReader):
         return False
 
     def wake(self) -> None:
-        """More has come of an answer, or a failure: for the long way."""
+        """More has come of an answer, or a failure. A usual answer is waited for; all else is for
+        the long way.
+        """
         if self._full is None:
+            if self.failure is None and self.framing.plain is not None:
+                self.parts.append(self.take())
+                if not self.framing.complete:
+                    if self._lane.may_wait(self.framing.plain):
+                        return
+                elif self._lane.answer_whole(self, self.framing.plain, self.parts):
+                    self.parts = []
+                    self.close()
+                    return
             self.full()
         super().wake()
 
@@ -249,6 +264,9 @@ class Ordinary(Sending, WholeReader):
             self.timeouts,
             exchange.may_start,
         )
+        if self.parts:
+            self.framing.give_back(self.parts)
+            self.parts = []
         self._changed = request.changed
         self.may_start = exchange.may_start
         lane.home.grown(self, request)
@@ -335,6 +353,7 @@ class Lane:
         ordinary = Ordinary(
             self, client, head, body, admission, affinity, selected, started, minted, sent
         )
+        client.stall = ordinary.timeouts.client_stall
         assert engine.pool is not None, "selected in this turn"
         eligible = engine.pool.default_eligible
         if eligible is not None and not eligible.filtered:
@@ -370,48 +389,76 @@ class Lane:
         return admission
 
     def answer(self, ordinary: Ordinary, connection: Connection, data: bytes) -> bool:
-        """Pass an answer on; ``False`` if it has to go the long way, and nothing is done."""
-        context, client, head = self.context, ordinary.client, ordinary.asked
+        """Pass on an answer that came in one read; ``False`` if it is none that goes this way, and
+        nothing is done.
+        """
         end = data.find(b"\r\n\r\n")
-        if end < 0 or client.writing_paused or context.ends_connections() or not head.keep_alive:
+        if end < 0:
             return False
         found = plain_head(data, end)
-        if found is None or found.special or not found.keep_alive:
+        if found is None or not self._usual(found) or len(data) - end - 4 != found.length:
             return False
-        length = found.length
-        end += 4
-        if not length or len(data) - end != length or not found.json:
+        body = data[end + 4 :]
+        if not self._expected(ordinary, read_report(body)) or not connection.keep():
             return False
-        body = data[end:]
+        self._pass_on(ordinary, found, (body,))
+        return True
+
+    def may_wait(self, found: PlainHead) -> bool:
+        """Whether an answer with that head may go this way once it is whole."""
+        return found.length <= self.context.buffered_answer_cap and self._usual(found)
+
+    def answer_whole(self, ordinary: Ordinary, found: PlainHead, parts: Sequence[bytes]) -> bool:
+        """Pass on an answer that is whole now; ``False`` if it is none that goes this way."""
+        if not self.may_wait(found):
+            return False
+        report = report_at_end(parts[-1]) or read_report(b"".join(parts))
+        if not self._expected(ordinary, report):
+            return False
+        self._pass_on(ordinary, found, parts)
+        return True
+
+    def _usual(self, found: PlainHead) -> bool:
+        """Whether an answer with that head is collected, and needs no more than the stamps."""
+        return found.keep_alive and found.length > 0 and found.json and not found.special
+
+    def _expected(self, ordinary: Ordinary, report: Report) -> bool:
+        """Whether the answer says no news, and the client takes it now and on."""
         selected = ordinary.selected
         engine, version = selected.engine, selected.version
-        report = read_report(body)
-        if engine.version != version or (
-            report is not NOTHING and (report.current != version or len(report.versions) != 1)
+        if (
+            engine.version != version
+            or ordinary.client.writing_paused
+            or ordinary.client.closing
+            or self.context.ends_connections()
+            or not ordinary.asked.keep_alive
         ):
             return False
-        if report is not NOTHING:
-            if engine.trust is not engine.row.trust:
-                return False
-            engine.seen_version = True
-        if not client.taken or not connection.keep():
+        if report is NOTHING:
+            return True
+        if report.current != version or len(report.versions) != 1:
             return False
+        if engine.trust is not engine.row.trust:
+            return False
+        engine.seen_version = True
+        return True
+
+    def _pass_on(self, ordinary: Ordinary, found: PlainHead, parts: Sequence[bytes]) -> None:
+        selected, client = ordinary.selected, ordinary.client
         lines = [
             found.status_line,
             *found.kept,
-            _stamp_lines(engine.url, version),
+            _stamp_lines(selected.engine.url, selected.version),
         ]
-        minted = ordinary.minted
-        if minted is not None:
-            lines.append(b"x-request-id: " + minted.encode())
-        lines += (b"Content-Length: %d" % length, b"", body)
-        client.put(b"\r\n".join(lines))
+        if ordinary.minted is not None:
+            lines.append(b"x-request-id: " + ordinary.minted.encode())
+        lines.append(b"Content-Length: %d\r\n\r\n" % found.length)
+        client.write((b"\r\n".join(lines), *parts))
         try:
-            self._close(ordinary, found.status, length)
+            self._close(ordinary, found.status, found.length)
         except Exception:  # noqa: BLE001 - logged whole; the client has its answer
             _log.exception("request %s: a fault of the proxy", ordinary.record(0.0).request_id)
         client.finished(persistent=True)
-        return True
 
     def _close(self, ordinary: Ordinary, status: int, size: int) -> None:
         """Count the engine free and write the record."""

@@ -84,7 +84,6 @@ class SplicedRequest:
         "_ticket",
         "_turn",
         "exchange",
-        "stall",
     )
 
     def __init__(
@@ -117,8 +116,6 @@ class SplicedRequest:
         self._ticket: Ticket | None = None
         self._turn: asyncio.Handle | None = None
         """Of a request that was released from the hold queue: its sending, in the next turn."""
-        self.stall = 120.0
-        """Seconds for which the client may take nothing."""
 
     @classmethod
     def at_sent(
@@ -135,7 +132,6 @@ class SplicedRequest:
         request = cls(means, context, head=head, client=client, exchange=exchange)
         request._stage = _WAITING
         request._sending = sending
-        request.stall = sending.timeouts.client_stall
         return request
 
     def full(self) -> "SplicedRequest":
@@ -189,7 +185,6 @@ class SplicedRequest:
     def client_left(self) -> None:
         """The client's connection is gone, or of no more use."""
         if self._stage is not _OVER:
-            self._stage = _OVER
             self._let_go()
             self._close(client_gone=True)
 
@@ -284,7 +279,7 @@ class SplicedRequest:
 
     def _send(self, action: Send) -> None:
         self._stage = _WAITING
-        self.stall = action.timeouts.client_stall
+        self._client.stall = action.timeouts.client_stall
         self._means.janitor.expect(self.exchange.stale_at)
         base = base_url(action.engine.url)
         try:
@@ -446,7 +441,6 @@ class SplicedRequest:
     # --- the end ----------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        self._stage = _OVER
         self._close(client_gone=False)
         self._client.finished(persistent=self._frame.persistent)
 
@@ -485,7 +479,6 @@ class SplicedRequest:
         self._respond(reply)
 
     def _break(self) -> None:
-        self._stage = _OVER
         self._client.cut()
         self._close(client_gone=False)
         self._client.finished(persistent=False)
@@ -510,6 +503,9 @@ class SplicedRequest:
                 )
 
     def _close(self, *, client_gone: bool) -> None:
+        self._stage = _OVER
+        # It refers back to this, and would have to wait for the collector of garbage.
+        self._sending = None
         exchange = self.exchange
         exchange.close(client_gone=client_gone)
         if exchange.abandoned is not None:
