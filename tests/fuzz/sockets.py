@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import struct
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any, cast
 
 from steersman_proxy.settings import AdapterKind
@@ -54,12 +56,14 @@ class _Socket(asyncio.Protocol):
             self.transport.write_eof()
 
     def deliver_reset(self) -> None:
-        """RST, once what was written is in the kernel."""
+        """RST, once what was written has arrived: it would throw the rest away."""
         self._network.moves += 1
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        if transport.get_write_buffer_size():
+        if transport.get_write_buffer_size() or any(
+            ioctl(self.socket.fileno(), TIOCOUTQ, bytes(4))
+        ):
             asyncio.get_running_loop().call_soon(self.deliver_reset)
             return
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -137,6 +141,7 @@ class SocketWorld(World):
             client.transport.abort()
         server.close()
         upstream.close()
+        received = tuple(engine.received)
         engine.leave()
         await settle(network, engine, enough=ENOUGH)
         faults += await close(rig)
@@ -144,7 +149,7 @@ class SocketWorld(World):
         if left := len(asyncio.all_tasks()) - tasks:
             faults.append(f"{left} tasks are left")
         return Observed(
-            requests=tuple(_renamed(received, engine.authority) for received in engine.received),
+            requests=tuple(_renamed(one, engine.authority) for one in received),
             answers=answers.replace(engine.authority, AUTHORITY),
             ended=ended,
             records=tuple(map(record_of, rig.recorder.records)),

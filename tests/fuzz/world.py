@@ -266,6 +266,7 @@ class World:
         faults: list[str] = []
         if not deaf:  # else it learns of the client's leaving only when it reads again
             faults += left_over(rig)
+        received = tuple(engine.received)
         engine.leave()
         await settle(network, engine)
         if not deaf and rig.upstream.open:
@@ -275,7 +276,7 @@ class World:
         if left := len(asyncio.all_tasks()) - tasks:
             faults.append(f"{left} tasks are left")
         return Observed(
-            requests=tuple(engine.received),
+            requests=received,
             answers=answers,
             ended=ended,
             records=tuple(map(record_of, rig.recorder.records)),
