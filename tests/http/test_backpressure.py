@@ -138,7 +138,8 @@ SIZE = 24 * 2**20
 
 def unchunked(framed: bytes) -> bytes:
     """A whole chunked body without its framing."""
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while True:
         end = framed.index(b"\r\n", at)
         size = int(framed[at:end], 16)

@@ -96,13 +96,15 @@ class Exchange(ExchangeState):
         admission: Admission,
         request: RouteRequest,
         selected: Selected,
+        pool: PoolView,
         body: list[bytes],
         started: float,
         minted: str | None,
     ) -> "Exchange":
         """An exchange that stands where the shortest way has led it: judged, selected and sent.
 
-        ``minted`` is the id that it was given if it has none of its own; ``started`` is on the clock.
+        ``pool`` is that of the selection; a table may have come since that has neither it nor the
+        engine. ``minted`` is the id that it was given if it has none of its own; ``started`` is on the clock.
         What :meth:`start` and :meth:`body` would have told the observer was told.
         """
         exchange = cls(context, head, minted=minted)
@@ -110,7 +112,7 @@ class Exchange(ExchangeState):
         exchange._request = request
         exchange._body = body
         exchange._started = exchange._selected_at = started
-        exchange._take(selected)
+        exchange._take(selected, pool)
         return exchange
 
     # --- the request ------------------------------------------------------------------------------
@@ -185,20 +187,19 @@ class Exchange(ExchangeState):
         if self._held_since is not None:
             self._leave_hold()
         self._selected_at = self._context.now()
-        self._take(selected)
-        assert self._pool is not None and self._request is not None
-        filtered = filtered_by(self._pool, self._request, selected)
+        # Selected in this very turn of the loop, so that the engine stands in the pool of the table.
+        pool = selected.engine.pool
+        assert pool is not None and self._request is not None
+        self._take(selected, pool)
+        filtered = filtered_by(pool, self._request, selected)
         self._context.observer.selected(selected.engine, filtered)
-        edit = self._request_edit(self._pool.name)
-        return Send(selected.engine, edit, self._body, self._pool.settings.timeouts)
+        edit = self._request_edit(pool.name)
+        return Send(selected.engine, edit, self._body, pool.settings.timeouts)
 
-    def _take(self, selected: Selected) -> None:
+    def _take(self, selected: Selected, pool: PoolView) -> None:
         self._selected = selected
         self._attempts += 1
         self.phase = _SENT
-        # Selected in this very turn of the loop, so that the engine stands in the pool of the table.
-        pool = selected.engine.pool
-        assert pool is not None
         self._pool = pool
         if self._minted is not None and self._attempts > 1:
             # A fresh id for each engine: some crash on, or refuse, an id that they have seen.

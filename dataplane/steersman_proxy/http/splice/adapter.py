@@ -1,7 +1,9 @@
 """The splice adapter: owns clients' connections, and leaves irregular ones to the aiohttp adapter."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from steersman_proxy.exchange.context import Context
@@ -18,6 +20,8 @@ from steersman_proxy.http.tasks import TaskSet
 from steersman_proxy.http.upstream import UpstreamPool
 from steersman_proxy.own.routes import OwnRoutes
 from steersman_proxy.routing.hold import HoldQueue
+
+_log = logging.getLogger("steersman.http")
 
 
 class SpliceAdapter:
@@ -101,7 +105,8 @@ class SpliceAdapter:
             engine = request.engine
             if engine is not None and engine.id == engine_id:
                 self._cuts += 1
-                request.full().cut(reason)
+                with _alone():
+                    request.full().cut(reason)
         self._aiohttp.cut(engine_id, reason)
 
     def sweep(self, now: float) -> float | None:
@@ -111,14 +116,16 @@ class SpliceAdapter:
 
     def _sweep(self, now: float) -> float | None:
         following: float | None = None
-        for request in [running.full() for running in tuple(self._running)]:
-            at = request.exchange.stale_at
-            if at is None:
-                continue
-            if at <= now:
-                request.expire()
-            elif following is None or at < following:
-                following = at
+        for running in tuple(self._running):
+            with _alone():
+                request = running.full()
+                at = request.exchange.stale_at
+                if at is None:
+                    continue
+                if at <= now:
+                    request.expire()
+                elif following is None or at < following:
+                    following = at
         return following
 
     async def close(self) -> None:
@@ -181,3 +188,12 @@ class SpliceAdapter:
 
     def _front(self) -> Front:
         return Front(self, loop=asyncio.get_running_loop(), clock=self._context.clock)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """A fault of ours with one request must not be one with all others."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - logged whole
+        _log.exception("a fault of the proxy with one request")

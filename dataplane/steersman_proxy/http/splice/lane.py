@@ -62,6 +62,9 @@ _KEY = b"authorization"
 _REMEMBERED = 4096
 """Kinds of heads that are remembered as admitted; then all are forgotten."""
 
+_LONGEST = 1024
+"""Bytes of request line and key of a head that is remembered."""
+
 _SMALL = 48 * 1024
 """Bytes of a request that are written at once, and of an answer."""
 
@@ -100,7 +103,6 @@ class Ordinary(Sending, WholeReader):
         "client",
         "asked",
         "minted",
-        "model",
         "parts",
         "pool",
         "selected",
@@ -130,8 +132,8 @@ class Ordinary(Sending, WholeReader):
         pool = selected.engine.pool
         assert pool is not None, "selected in this turn"
         self.timeouts = pool.settings.timeouts
-        self.pool = pool.name
-        self.model = pool.model
+        self.pool = pool
+        """As it was at the selection; a table may take it away."""
         self._changed = self._connecting = self._first = None
         self._reused = True
         self._lane = lane
@@ -206,8 +208,8 @@ class Ordinary(Sending, WholeReader):
             method=head.method,
             route=self.admission.route.path,
             path=head.path,
-            pool=self.pool,
-            model=self.model,
+            pool=self.pool.name,
+            model=self.pool.model,
             engine_id=engine.id,
             engine_url=engine.url,
             weight_version=self.selected.version,
@@ -231,17 +233,17 @@ class Ordinary(Sending, WholeReader):
         if self._full is not None:
             return self._full
         lane, selected, head = self._lane, self.selected, self.asked
-        pool = selected.engine.pool
         exchange = Exchange.at_sent(
             lane.context,
             head,
             admission=self.admission,
             request=RouteRequest(
-                pool=selected.engine.row.pool if pool is None else pool.name,
+                pool=self.pool.name,
                 affinity=self._affinity,
                 body_bytes=len(self.body),
             ),
             selected=selected,
+            pool=self.pool,
             body=[self.body],
             started=self.started,
             minted=self.minted,
@@ -383,9 +385,11 @@ class Lane:
             or not route.reports_version
         ):
             return None
-        if len(self._admitted) >= _REMEMBERED:
-            self._admitted.clear()
-        self._admitted[head.first_line, head.raw.get(_KEY)] = admission
+        key = head.raw.get(_KEY)
+        if len(head.first_line) + len(key or b"") <= _LONGEST:
+            if len(self._admitted) >= _REMEMBERED:
+                self._admitted.clear()
+            self._admitted[head.first_line, key] = admission
         return admission
 
     def answer(self, ordinary: Ordinary, connection: Connection, data: bytes) -> bool:
@@ -454,6 +458,11 @@ class Lane:
             lines.append(b"x-request-id: " + ordinary.minted.encode())
         lines.append(b"Content-Length: %d\r\n\r\n" % found.length)
         client.write((b"\r\n".join(lines), *parts))
+        if client.writing_paused:
+            # It is not over before the client has taken it.
+            request = ordinary.full()
+            request.was_written(found.status, found.by_name, b"".join(parts))
+            return
         try:
             self._close(ordinary, found.status, found.length)
         except Exception:  # noqa: BLE001 - logged whole; the client has its answer
@@ -476,6 +485,6 @@ class Lane:
             ordinary,
             now,
             route=ordinary.admission.route.path,
-            model=ordinary.model,
+            model=ordinary.pool.model,
             duration=now - ordinary.started,
         )

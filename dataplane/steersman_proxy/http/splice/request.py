@@ -7,7 +7,7 @@ the public methods, each of which leaves it in a state in which all others may b
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from enum import Enum, auto
 
 from steersman.errors import InvalidRequest, ProxyFault, RequestError
@@ -28,14 +28,13 @@ from steersman_proxy.exchange.messages import (
     StartAnswer,
     fields_of,
 )
-from steersman_proxy.http.answer_frame import AnswerFrame
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.endpoint import base_url
 from steersman_proxy.http.framing import one_chunk
-from steersman_proxy.http.headers import reason_phrase, response_headers
 from steersman_proxy.http.sending import Sending
 from steersman_proxy.http.splice.client import Client
 from steersman_proxy.http.splice.head import RegularHead
+from steersman_proxy.http.splice.writer import AnswerWriter
 from steersman_proxy.http.upstream import UpstreamRequest
 from steersman_proxy.own.answer import OwnAnswer
 from steersman_proxy.routing.engines import Engine
@@ -43,9 +42,6 @@ from steersman_proxy.routing.hold import Ticket
 from steersman_proxy.routing.request import Selected
 
 _log = logging.getLogger("steersman.http")
-
-
-_LENGTH = frozenset({b"content-length"})
 
 
 class _Stage(Enum):
@@ -71,18 +67,15 @@ class SplicedRequest:
     __slots__ = (
         "_chunks",
         "_client",
-        "_context",
-        "_frame",
         "_head",
         "_means",
         "_passes",
-        "_pending",
         "_sending",
         "_serving",
         "_stage",
-        "_started",
         "_ticket",
         "_turn",
+        "_writer",
         "exchange",
     )
 
@@ -96,21 +89,16 @@ class SplicedRequest:
         exchange: Exchange | None = None,
     ) -> None:
         self._means = means
-        self._context = context
         self._client = client
         self._head = head
         self.exchange = exchange or Exchange(context, head)
-        self._frame = AnswerFrame(
-            http11=True, to_head=head.method == "HEAD", persistent=head.keep_alive
+        self._writer = AnswerWriter(
+            context, client, to_head=head.method == "HEAD", persistent=head.keep_alive
         )
         self._stage = _BEGINNING
         self._chunks: list[bytes] = []
-        self._pending = b""
-        """The answer's head, if it is made but not written: it goes with the first of the body."""
         self._passes = False
         """Whether the answer's body is passed on unread."""
-        self._started = False
-        """Whether anything of an answer was written."""
         self._sending: Sending | None = None
         self._serving: asyncio.Task[OwnAnswer] | None = None
         self._ticket: Ticket | None = None
@@ -173,6 +161,17 @@ class SplicedRequest:
             chunks, self._chunks = self._chunks, []
             self._carry_out(self.exchange.body(chunks))
         except Exception:  # noqa: BLE001 - logged whole, and the client is told
+            self._give_up()
+
+    def was_written(self, status: int, fields: Mapping[bytes, bytes], body: bytes) -> None:
+        """The whole answer of the engine was stamped and written, and the client has yet to take it."""
+        try:
+            self._writer.started = True
+            if isinstance(self.exchange.answer_fields(status, fields), Collect):
+                self.exchange.answer_collected(body)
+            self._let_go()
+            self._stage = _LAST
+        except Exception:  # noqa: BLE001 - logged whole
             self._give_up()
 
     def writable(self) -> None:
@@ -323,7 +322,7 @@ class SplicedRequest:
                 # A stream may go on for an hour, and there may be thousands.
                 sending.forget_request()
                 self._head.forget_lines()
-                if self._passes and self._frame.chunked and framing.plain is None:
+                if self._passes and self._writer.chunked and framing.plain is None:
                     sending.relay = self._relay
             elif framing.complete and framing.parts:
                 self._step(exchange.answer_collected(sending.take()))
@@ -338,7 +337,7 @@ class SplicedRequest:
         """Pass a chunk on as it came, if nothing came before it that still waits."""
         client, sending = self._client, self._sending
         size = one_chunk(data)
-        if not size or self._pending or client.writing_paused:
+        if not size or self._writer.pending or client.writing_paused:
             return False
         if sending is None or sending.framing.parts:
             return False
@@ -354,9 +353,9 @@ class SplicedRequest:
         while not client.writing_paused:
             if framing.parts:
                 data = sending.take()
-                if self._passes and not self._pending:
+                if self._passes and not self._writer.pending:
                     exchange.passed(len(data))
-                    client.put(self._frame.passed(data))
+                    self._writer.pass_on(data)
                 else:
                     self._step(exchange.answer_data(data))
             elif framing.complete:
@@ -368,71 +367,36 @@ class SplicedRequest:
                 return
             else:
                 break
-        if self._pending:
-            self._write(())
+        self._writer.flush()
 
     def _step(self, step: AnswerAction) -> None:
+        writer = self._writer
         match step:
             case Relay():
-                self._write(self._frame.framed(step.body))
+                writer.write(step.body)
             case Collect():
                 pass
             case StartAnswer():
-                self._begin_answer(step)
+                assert self._sending is not None, "nothing was sent"
+                writer.begin(self._sending.framing, step)
                 if step.end:
-                    self._last(step.body)
+                    writer.last(step.body)
+                    self._written()
                 elif step.body:
-                    self._write(self._frame.framed(step.body))
+                    writer.write(step.body)
             case Finish():
-                self._last(step.body)
+                writer.last(step.body)
+                self._written()
             case Cut():
                 self._fail(step)
 
-    def _begin_answer(self, step: StartAnswer) -> None:
-        sending = self._sending
-        assert sending is not None, "nothing was sent"
-        framing, edit = sending.framing, step.edit
-        remove, length = edit.remove, None
-        if step.end and self._head.method != "HEAD":
-            # Known now, whether or not the engine said so: some clients read only what has a length.
-            remove |= _LENGTH
-            length = sum(map(len, step.body))
-        self._heed_draining()
-        plain = framing.plain
-        if plain is not None and (length is not None or b"content-length" not in remove):
-            self._pending = self._frame.start_plain(
-                plain, remove=remove, add=edit.add, length=length
-            )
-        else:
-            headers = response_headers(framing.headers, remove=remove, add=edit.add)
-            self._pending = self._frame.start(
-                framing.status, framing.reason, headers, length=length
-            )
-
     def _respond(self, action: Respond) -> None:
         """Write a whole answer of our own."""
-        if action.close:
-            self._frame.persistent = False
-        self._heed_draining()
-        self._pending = self._frame.start(
-            action.status, reason_phrase(action.status), action.headers, length=len(action.body)
-        )
-        self._last([action.body])
+        self._writer.respond(action)
+        self._written()
 
-    def _heed_draining(self) -> None:
-        if self._context.ends_connections():
-            self._frame.persistent = False
-
-    def _write(self, framed: Sequence[bytes]) -> None:
-        self._started = True
-        if self._pending:
-            head, self._pending = self._pending, b""
-            self._client.write((head, *framed))
-        elif framed:
-            self._client.write(framed)
-
-    def _last(self, parts: Sequence[bytes]) -> None:
-        self._write(self._frame.last(parts))
+    def _written(self) -> None:
+        """All of the answer is written."""
         self._let_go()
         self._stage = _LAST
         if not self._client.writing_paused:
@@ -442,7 +406,7 @@ class SplicedRequest:
 
     def _end(self) -> None:
         self._close(client_gone=False)
-        self._client.finished(persistent=self._frame.persistent)
+        self._client.finished(persistent=self._writer.persistent)
 
     def _fail(self, ending: Respond | Cut) -> None:
         """The engine failed within its answer."""
@@ -450,14 +414,13 @@ class SplicedRequest:
         if not isinstance(ending, Cut):
             self._respond(ending)
             return
-        if self._pending:
-            self._write(())
+        self._writer.flush()
         self._break()
 
     def _end_early(self, ending: Respond | Cut) -> None:
         if self._stage is _OVER:
             return
-        if self._started or not isinstance(ending, Respond):
+        if self._writer.started or not isinstance(ending, Respond):
             self._break()
             return
         try:
@@ -473,7 +436,7 @@ class SplicedRequest:
             return
         error = ProxyFault("the proxy failed at this request; its log has the cause")
         reply = self.exchange.refuse(error, close=True)
-        if self._started:
+        if self._writer.started:
             self._break()
             return
         self._respond(reply)
