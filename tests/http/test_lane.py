@@ -89,23 +89,26 @@ async def test_a_request_of_an_engine_that_left_can_be_ended(how: str) -> None:
         await wire.gone()
         closed.set()
 
-    async with fake_engine(script) as engine, adapter_rig(engine.url) as rig:
-        async with client_of(rig) as client:
-            assert (await client.post()).status == 200
-            await client.send(post())
-            await arrived.wait()
-            (state,) = rig.fleet.engines()
-            remove(rig)
-            if how == "cut":
-                rig.adapter.cut(state.id, "a test")
-                assert (await client.answer()).status == 503
-            elif how == "stale":
-                rig.adapter.sweep(rig.context.clock.now() + 1e6)
-                assert (await client.answer()).status == 504
-            else:
-                client.leave()
-            await closed.wait()
-            await until(lambda: state.load.requests == 0 and rig.adapter.running == 0)
+    async with (
+        fake_engine(script) as engine,
+        adapter_rig(engine.url) as rig,
+        client_of(rig) as client,
+    ):
+        assert (await client.post()).status == 200
+        await client.send(post())
+        await arrived.wait()
+        (state,) = rig.fleet.engines()
+        remove(rig)
+        if how == "cut":
+            rig.adapter.cut(state.id, "a test")
+            assert (await client.answer()).status == 503
+        elif how == "stale":
+            rig.adapter.sweep(rig.context.clock.now() + 1e6)
+            assert (await client.answer()).status == 504
+        else:
+            client.leave()
+        await closed.wait()
+        await until(lambda: state.load.requests == 0 and rig.adapter.running == 0)
 
 
 async def test_an_answer_is_not_over_before_its_client_has_it() -> None:
