@@ -15,11 +15,11 @@ def check(world: World, example: Example, *, cuts: bool = False) -> list[str]:
         for kind, run in zip(KINDS, runs, strict=True)
         for fault in judge(example, run)
     ]
-    if faults:
+    if faults or predict(example).timed:
         return faults
     for kind, run in zip(KINDS[1:], runs[1:], strict=True):
         faults += [f"{KINDS[0]} or {kind}: {fault}" for fault in compare(example, runs[0], run)]
-    if cuts and not faults and not predict(example).timed:
+    if cuts and not faults:
         whole = example.whole()
         for kind, run in zip(KINDS, runs, strict=True):
             other = world.run(whole, kind)

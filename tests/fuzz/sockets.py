@@ -135,7 +135,10 @@ class SocketWorld(World):
         ended, answers = client.ending, bytes(client.read)
         leave()
         await settle(network, engine, enough=ENOUGH)
-        deaf = client.ending == "open" and client.transport is not None
+        deaf = any(
+            one.transport is not None and not one.transport.is_reading()
+            for one in rig.adapter.connections
+        )
         faults = [] if deaf else left_over(rig)
         if client.transport is not None:
             client.transport.abort()
