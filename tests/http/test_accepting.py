@@ -36,9 +36,11 @@ class Echo(asyncio.Protocol):
         self.busy = data == b"busy"
         self.transport.write(data)
 
-    def close_if_idle(self) -> None:
-        if not self.busy and self.transport is not None:
-            self.transport.close()
+    def close_if_idle(self) -> bool:
+        if self.busy or self.transport is None:
+            return False
+        self.transport.close()
+        return True
 
 
 class Failing(socket.socket):
@@ -293,3 +295,17 @@ async def test_closing_while_there_is_no_room(room: int) -> None:
         await world.acceptor.stop()
         await until(lambda: len(world.clients) == room)
         assert not world.acceptor.paused
+
+
+async def test_those_who_wait_for_an_answer_do_not_keep_the_idle_ones(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are as silent, and most of them are silent for longer."""
+    monkeypatch.setattr(accepting, "IDLE_ENOUGH", 0.05)
+    async with serving() as world, callers(world, room) as made:
+        for waiting in made[:-1]:
+            assert await waiting.echo(b"busy")
+        assert await made[-1].echo(b"idle")
+        async with callers(world, 1) as (new,):
+            assert await new.echo(b"a")
+        assert await made[-1].reader.read() == b""

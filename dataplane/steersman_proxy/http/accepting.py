@@ -54,8 +54,8 @@ class Client(Protocol):
         """``None`` once it is lost."""
         ...
 
-    def close_if_idle(self) -> None:
-        """Close unless a request is being read or answered."""
+    def close_if_idle(self) -> bool:
+        """Close unless a request is being read or answered; whether it is closed now."""
         ...
 
 
@@ -226,8 +226,13 @@ class Acceptor:
                 if seconds >= IDLE_ENOUGH:
                     idle.append((seconds, client))
         idle.sort(key=lambda one: one[0], reverse=True)
-        for _, client in idle[: 1 + self.most // 8]:
-            client.close_if_idle()
+        # Those who wait for a long answer are as silent, and stay.
+        left = 1 + self.most // 8
+        for _, client in idle:
+            if client.close_if_idle():
+                left -= 1
+                if not left:
+                    return
 
 
 _REMEDY = "raise the hard limit (`ulimit -Hn`, LimitNOFILE=, --ulimit nofile=)"

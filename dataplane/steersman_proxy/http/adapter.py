@@ -25,8 +25,8 @@ class ClientSide(Protocol):
         """Whether the client takes less than is written to it."""
         ...
 
-    def close_if_idle(self) -> None:
-        """Close unless a request is being read or answered."""
+    def close_if_idle(self) -> bool:
+        """Close unless a request is being read or answered; whether it is closed now."""
         ...
 
 

@@ -264,10 +264,12 @@ class ClientConnection(RequestHandler):
                 )
             )
 
-    def close_if_idle(self) -> None:
-        """Close unless a request is being read or answered."""
-        if self._awaits_head and not self._framing.in_head:
+    def close_if_idle(self) -> bool:
+        """Close unless a request is being read or answered; whether it is closed now."""
+        idle = self._awaits_head and not self._framing.in_head
+        if idle:
             self.force_close()
+        return idle
 
     @property
     def _awaits_head(self) -> bool:

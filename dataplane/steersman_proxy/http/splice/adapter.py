@@ -42,7 +42,7 @@ class SpliceAdapter:
             tasks=self._tasks,
             upload_stall=context.settings.defaults.timeouts.client_stall,
         )
-        self.lane = Lane(self._means, context, home=self)
+        self.lane = Lane(self._means, context, grown=self.grown)
         self._running: set[InFront] = set()
         self._fronts: set[Front] = set()
         self._cuts = 0

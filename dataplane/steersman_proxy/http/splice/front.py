@@ -211,10 +211,12 @@ class Front(asyncio.Protocol):
         if self._request is ordinary:
             self._request = request
 
-    def close_if_idle(self) -> None:
-        """Close unless a request is being read or answered."""
-        if self._request is None and not self._buffer and not self._unread:
+    def close_if_idle(self) -> bool:
+        """Close unless a request is being read or answered; whether it is closed now."""
+        idle = self._request is None and not self._buffer and not self._unread
+        if idle:
             self._close()
+        return idle
 
     def drop(self) -> None:
         """Close now, without waiting for a client to take what it was sent."""
@@ -415,9 +417,11 @@ class Front(asyncio.Protocol):
         self._closing = True
         request, self._request = self._request, None
         if request is not None:
-            request = request.full()
-            request.client_left()
-            self._owner.ended(request)
+            try:
+                request = request.full()
+                request.client_left()
+            finally:
+                self._owner.ended(request)
 
     def _stop_timers(self) -> None:
         self._deadline.cancel()

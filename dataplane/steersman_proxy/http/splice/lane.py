@@ -12,9 +12,8 @@ the count, what comes out of the long one; the tests compare them.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 from steersman_proxy.exchange.admission import Admission, admit
 from steersman_proxy.exchange.context import Context
@@ -80,14 +79,6 @@ def _stamp_lines(url: str, version: str | None) -> bytes:
     return b"\r\n".join(b"%b: %b" % stamp for stamp in stamps)
 
 
-class Home(Protocol):
-    """The adapter, as this way knows it."""
-
-    def grown(self, ordinary: "Ordinary", request: SplicedRequest) -> None:
-        """A request left the shortest way."""
-        ...
-
-
 class Ordinary(Sending, WholeReader):
     """One request on the shortest way; an attempt at its engine at the same time."""
 
@@ -98,15 +89,15 @@ class Ordinary(Sending, WholeReader):
         "_full",
         "_lane",
         "_sent",
-        "_size",
-        "_status",
         "client",
         "asked",
         "minted",
         "parts",
         "pool",
         "selected",
+        "size",
         "started",
+        "status",
     )
 
     wants_body = False
@@ -155,8 +146,11 @@ class Ordinary(Sending, WholeReader):
 
     def take_whole(self, connection: Connection, data: bytes) -> bool:
         """Answer the client at once if that is all there is to do."""
-        if self._full is None and self._lane.answer(self, connection, data):
-            return True
+        try:
+            if self._full is None and self._lane.answer(self, connection, data):
+                return True
+        except Exception:  # noqa: BLE001 - logged whole; the long way answers
+            _log.exception("a fault of the proxy at a usual answer")
         self.framing = self._lane.means.upstream.framing(self.asked.method)
         return False
 
@@ -195,11 +189,6 @@ class Ordinary(Sending, WholeReader):
         """The engine that the request is counted on."""
         return self.selected.engine
 
-    def served_with(self, status: int, size: int) -> None:
-        """The client has an answer of that status and of so many bytes."""
-        self._status = status
-        self._size = size
-
     def record(self, now: float) -> ExchangeRecord:
         """What is known of it; ``now`` is its end on the clock."""
         head, engine, duration = self.asked, self.selected.engine, now - self.started
@@ -213,7 +202,7 @@ class Ordinary(Sending, WholeReader):
             engine_id=engine.id,
             engine_url=engine.url,
             weight_version=self.selected.version,
-            status=self._status,
+            status=self.status,
             outcome=_OK,
             error=None,
             streaming=False,
@@ -222,7 +211,7 @@ class Ordinary(Sending, WholeReader):
             held=0.0,
             time_to_first_byte=duration,
             request_bytes=len(self.body),
-            answer_bytes=self._size,
+            answer_bytes=self.size,
             attempts=1,
         )
 
@@ -271,17 +260,24 @@ class Ordinary(Sending, WholeReader):
             self.parts = []
         self._changed = request.changed
         self.may_start = exchange.may_start
-        lane.home.grown(self, request)
+        lane.grown(self, request)
         return request
 
 
 class Lane:
     """Begins requests on the shortest way, and answers them."""
 
-    def __init__(self, means: Means, context: Context, *, home: Home) -> None:
+    def __init__(
+        self,
+        means: Means,
+        context: Context,
+        *,
+        grown: Callable[["Ordinary", SplicedRequest], None],
+    ) -> None:
         self.means = means
         self.context = context
-        self.home = home
+        self.grown = grown
+        """Told of a request that leaves the shortest way."""
         self._admitted: dict[tuple[bytes, bytes | None], Admission] = {}
         # What these ask for is done on the long way alone.
         check_headers(context.engine_keys.values())
@@ -400,17 +396,25 @@ class Lane:
         if end < 0:
             return False
         found = plain_head(data, end)
-        if found is None or not self._usual(found) or len(data) - end - 4 != found.length:
+        if found is None or not self.may_wait(found) or len(data) - end - 4 != found.length:
             return False
         body = data[end + 4 :]
-        if not self._expected(ordinary, read_report(body)) or not connection.keep():
+        if not self._expected(ordinary, read_report(body)):
             return False
-        self._pass_on(ordinary, found, (body,))
+        head = self._stamped(ordinary, found)
+        if not connection.keep():
+            return False
+        self._pass_on(ordinary, found, head, (body,))
         return True
 
     def may_wait(self, found: PlainHead) -> bool:
-        """Whether an answer with that head may go this way once it is whole."""
-        return found.length <= self.context.buffered_answer_cap and self._usual(found)
+        """Whether an answer with that head is collected, and needs no more than the stamps."""
+        return (
+            0 < found.length <= self.context.buffered_answer_cap
+            and found.keep_alive
+            and found.json
+            and not found.special
+        )
 
     def answer_whole(self, ordinary: Ordinary, found: PlainHead, parts: Sequence[bytes]) -> bool:
         """Pass on an answer that is whole now; ``False`` if it is none that goes this way."""
@@ -419,12 +423,8 @@ class Lane:
         report = report_at_end(parts[-1]) or read_report(b"".join(parts))
         if not self._expected(ordinary, report):
             return False
-        self._pass_on(ordinary, found, parts)
+        self._pass_on(ordinary, found, self._stamped(ordinary, found), parts)
         return True
-
-    def _usual(self, found: PlainHead) -> bool:
-        """Whether an answer with that head is collected, and needs no more than the stamps."""
-        return found.keep_alive and found.length > 0 and found.json and not found.special
 
     def _expected(self, ordinary: Ordinary, report: Report) -> bool:
         """Whether the answer says no news, and the client takes it now and on."""
@@ -447,8 +447,9 @@ class Lane:
         engine.seen_version = True
         return True
 
-    def _pass_on(self, ordinary: Ordinary, found: PlainHead, parts: Sequence[bytes]) -> None:
-        selected, client = ordinary.selected, ordinary.client
+    def _stamped(self, ordinary: Ordinary, found: PlainHead) -> bytes:
+        """The head for the client."""
+        selected = ordinary.selected
         lines = [
             found.status_line,
             *found.kept,
@@ -457,7 +458,13 @@ class Lane:
         if ordinary.minted is not None:
             lines.append(b"x-request-id: " + ordinary.minted.encode())
         lines.append(b"Content-Length: %d\r\n\r\n" % found.length)
-        client.write((b"\r\n".join(lines), *parts))
+        return b"\r\n".join(lines)
+
+    def _pass_on(
+        self, ordinary: Ordinary, found: PlainHead, head: bytes, parts: Sequence[bytes]
+    ) -> None:
+        client = ordinary.client
+        client.write((head, *parts))
         if client.writing_paused:
             # It is not over before the client has taken it.
             request = ordinary.full()
@@ -466,8 +473,10 @@ class Lane:
         try:
             self._close(ordinary, found.status, found.length)
         except Exception:  # noqa: BLE001 - logged whole; the client has its answer
-            _log.exception("request %s: a fault of the proxy", ordinary.record(0.0).request_id)
-        client.finished(persistent=True)
+            _log.exception("a fault of the proxy at the end of a request")
+        finally:
+            ordinary.selected.guard.release()
+            client.finished(persistent=True)
 
     def _close(self, ordinary: Ordinary, status: int, size: int) -> None:
         """Count the engine free and write the record."""
@@ -476,7 +485,7 @@ class Lane:
         guard.judge(of_status(status))
         guard.release()
         context.health.reached(selected.engine)
-        ordinary.served_with(status, size)
+        ordinary.status, ordinary.size = status, size
         now = context.now()
         if status != _USUAL:
             context.observer.finished(ordinary.record(now))
