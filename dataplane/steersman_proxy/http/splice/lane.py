@@ -141,6 +141,7 @@ class Ordinary(Sending, WholeReader):
         """The id that the proxy gave the request, if the client did not."""
         self._sent = sent
         self._full: SplicedRequest | None = None
+        self.status = self.size = 0
 
     # --- what the connection tells ----------------------------------------------------------------
 
