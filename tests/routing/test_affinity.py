@@ -230,3 +230,11 @@ def test_a_key_in_a_pool_without_engines_is_refused() -> None:
     assert str(refused(made, request(affinity="k"))) == (
         "no engine of pool qwen may take this request: it has none"
     )
+
+
+def test_the_first_is_the_first_of_the_ranking() -> None:
+    ranking = rendezvous("abcdefg")
+    for number in range(300):
+        key = f"session-{number}"
+        assert ranking.first(key) is next(ranking.ranked(key))
+    assert Rendezvous(()).first("key") is None

@@ -55,11 +55,11 @@ class Rendezvous:
         self._digests = [digest(engine.id) for engine in self._engines]
         # Keyed by the digest, not by the key: a key may be as long as a header may be.
         self._best = lru_cache(maxsize=REMEMBERED_KEYS)(self._best_of)
+        self._first = lru_cache(maxsize=REMEMBERED_KEYS)(self._first_of)
 
     def first(self, key: str) -> Engine | None:
         """The engine that ``key`` belongs to; ``None`` if there is no engine."""
-        best = self._best(digest(key))
-        return best[0] if best else None
+        return self._first(digest(key))
 
     def ranked(self, key: str) -> Iterator[Engine]:
         """All engines, best first."""
@@ -68,6 +68,15 @@ class Rendezvous:
         yield from best
         if len(best) < len(self._engines):
             yield from self._ranking(key_digest, count=len(self._engines))[len(best) :]
+
+    def _first_of(self, key_digest: int) -> Engine | None:
+        """As the first of the ranking, for keys that come once; and many do."""
+        found = scores(self._digests, key_digest)
+        if not found:
+            return None
+        best = max(found)
+        # Of equal ones the last, as in the ranking.
+        return self._engines[len(found) - 1 - found[::-1].index(best)]
 
     def _best_of(self, key_digest: int) -> tuple[Engine, ...]:
         return tuple(self._ranking(key_digest, count=REMEMBERED_RANKS))

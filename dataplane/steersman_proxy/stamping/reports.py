@@ -107,7 +107,8 @@ def read_report(body: bytes) -> Report:
 
 def report_at_end(body: bytes) -> Report | None:
     """The report that a JSON answer ends with, if it does; ``body`` may be its last part alone."""
-    match = _AT_END.search(body, max(0, len(body) - _TAIL))
+    at = body.rfind(b'"meta', max(0, len(body) - _TAIL))
+    match = None if at < 0 else _AT_END.match(body, at)
     return None if match is None else _one(match[1].decode())
 
 
