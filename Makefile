@@ -26,6 +26,7 @@ SEARCH_ARGS ?=
 FUZZ_SECONDS ?= 600
 FUZZ_ARGS ?=
 BENCH_ARGS ?=
+PEERS ?=
 
 # A bench is a program `tests/bench/bench_*.py` that takes `--quick` (seconds instead of minutes; the
 # numbers are then worthless, the code paths are the same).
@@ -119,8 +120,12 @@ docs-check: venv ## fail if a generated page of docs/ is out of date
 	$(BIN)/python -m scripts.gen_docs --check
 
 .PHONY: bench bench-smoke
-bench: venv ## run every benchmark (minutes)
-	@for bench in $(BENCHES); do echo "== $$bench"; $(BIN)/python -m "tests.bench.$$(basename $$bench .py)" $(BENCH_ARGS); done
+bench: venv ## run every benchmark (a quarter of an hour; PEERS=DIR has other gateways)
+	@status=0; for bench in $(BENCHES); do \
+		name=$$(basename $$bench .py); echo "== $$bench"; more=; \
+		if [[ $$name == bench_proxies && -n "$(PEERS)" ]]; then more="--peers $(PEERS)"; fi; \
+		$(BIN)/python -m "tests.bench.$$name" $$more $(BENCH_ARGS) || status=$$?; \
+	done; exit $$status
 
 bench-smoke: venv ## run every benchmark for a moment, to see that it runs
 	@for bench in $(BENCHES); do echo "== $$bench"; $(BIN)/python -m "tests.bench.$$(basename $$bench .py)" --quick; done
