@@ -55,16 +55,17 @@ class _Socket(asyncio.Protocol):
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write_eof()
 
-    def deliver_reset(self) -> None:
-        """RST, once what was written has arrived: it would throw the rest away."""
+    def deliver_reset(self, patience: int = 300) -> None:
+        """RST, once what was written has arrived, since it throws the rest away; in so many turns,
+        since a proxy that does not read takes nothing.
+        """
         self._network.moves += 1
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        if transport.get_write_buffer_size() or any(
-            ioctl(self.socket.fileno(), TIOCOUTQ, bytes(4))
-        ):
-            asyncio.get_running_loop().call_soon(self.deliver_reset)
+        queued = transport.get_write_buffer_size()
+        if patience and (queued or any(ioctl(self.socket.fileno(), TIOCOUTQ, bytes(4)))):
+            asyncio.get_running_loop().call_soon(self.deliver_reset, patience - 1)
             return
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
