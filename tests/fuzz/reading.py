@@ -130,8 +130,8 @@ def _head(head: bytes) -> tuple[Fate, str, Request | None]:
         name, colon, value = line.partition(b":")
         if not colon or _TOKEN.fullmatch(name) is None:
             return Fate.REFUSED, "not a header", None
-        if value.endswith(b"\t") and name.lower() == b"transfer-encoding":
-            odd = "a tab at the end of what frames the body, which parsers see differently"
+        if b"\t" in value and name.lower() == b"transfer-encoding":
+            odd = "a tab in what frames the body, which parsers see differently"
         value = value.strip(b" \t")
         if _CONTROL.search(value):
             odd = "control character in a value"
