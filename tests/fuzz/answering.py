@@ -97,11 +97,8 @@ def _head(head: bytes, method: bytes) -> Reply:
             return Reply(State.ODD, why="not a header")
         if _CONTROL.search(value):
             return Reply(State.ODD, why="control character in a value")
-        if value.endswith((b"\t", b" ")) and name.lower() in (
-            b"transfer-encoding",
-            b"content-length",
-        ):
-            return Reply(State.ODD, why="white space at the end of what frames the body")
+        if value.endswith(b"\t") and name.lower() in (b"transfer-encoding", b"content-length"):
+            return Reply(State.ODD, why="a tab at the end of what frames the body")
         headers.append((name, value.strip(b" \t")))
     reply = Reply(State.WHOLE, status, line[3], headers)
     if status == 101:
