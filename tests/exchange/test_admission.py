@@ -127,16 +127,6 @@ def test_a_route_of_our_own_takes_no_large_body(path: str) -> None:
     assert world(max_body_bytes=10).exchange(path, method).start() == ReadBody(10)
 
 
-@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "identity"])
-def test_a_body_in_another_transfer_coding_is_refused(coding: str) -> None:
-    respond = world().exchange(transfer_encoding=coding).start()
-
-    assert error_of(respond) == (400, "invalid_request")
-    assert isinstance(respond, Respond)
-    assert respond.close
-    assert isinstance(world().exchange(transfer_encoding="Chunked").start(), ReadBody)
-
-
 def test_rl_off_ignores_the_policy_header() -> None:
     plain = world(rl_enabled=False)
 

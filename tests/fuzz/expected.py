@@ -321,7 +321,9 @@ class _Play:
             return (want,), want.framing == "eof" or not request.persists, known
         broken = want._replace(broken=True)
         # With the fault in the same read as the head, either can be said.
-        return ((broken,) if reply.state is State.STOPPED else (broken, bad)), True, True
+        if reply.state is State.STOPPED:
+            return (broken,), True, True
+        return (broken, bad), False, False
 
     def _want(
         self,

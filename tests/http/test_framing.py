@@ -276,3 +276,12 @@ def test_a_cleared_deadline_does_not_expire() -> None:
     assert timers.pending == []
     timers.advance(10)
     assert expired == []
+
+
+@pytest.mark.parametrize("space", [b" ", b"   "])
+def test_spaces_behind_a_coding_mean_nothing(space: bytes) -> None:
+    framed = framing()
+    framed.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked" + space + b"\r\n\r\n")
+    framed.feed(b"2\r\nok\r\n0\r\n\r\n")
+    assert framed.complete
+    assert framed.take() == b"ok"

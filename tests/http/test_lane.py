@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from steersman_proxy.exchange.messages import Outcome
+from steersman_proxy.http.splice.lane import Lane
 from tests.http.adapter import AdapterRig, adapter_rig, client_of, post
 from tests.http.client import until
 from tests.http.fake_engine import STREAM, Wire, fake_engine
@@ -17,11 +18,11 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 WHOLE = HEAD % len(BODY) + BODY
 
 ANSWERS = {
-    "whole": ([WHOLE], BODY, True),
-    "in parts": ([WHOLE[:-10], WHOLE[-10:]], BODY, True),
-    "stream": ([STREAM + b"5\r\nhello\r\n", b"0\r\n\r\n"], b"hello", True),
-    "another version": ([WHOLE.replace(b'"7"', b'"8"')], BODY.replace(b'"7"', b'"8"'), True),
-    "broken": ([WHOLE[:-10]], b"", True),
+    "whole": ([WHOLE], BODY),
+    "in parts": ([WHOLE[:-10], WHOLE[-10:]], BODY),
+    "stream": ([STREAM + b"5\r\nhello\r\n", b"0\r\n\r\n"], b"hello"),
+    "another version": ([WHOLE.replace(b'"7"', b'"8"')], BODY.replace(b'"7"', b'"8"')),
+    "broken": ([WHOLE[:-10]], b""),
 }
 
 
@@ -33,7 +34,7 @@ def remove(rig: AdapterRig) -> None:
 
 @pytest.mark.parametrize("kind", ANSWERS)
 async def test_an_engine_that_leaves_the_table_meanwhile_still_answers(kind: str) -> None:
-    parts, body, _ = ANSWERS[kind]
+    parts, body = ANSWERS[kind]
     arrived, go_on = asyncio.Event(), asyncio.Event()
     first = True
 
@@ -139,3 +140,61 @@ async def test_an_answer_is_not_over_before_its_client_has_it() -> None:
         (record,) = rig.recorder.records
         assert record.outcome is Outcome.OK
         assert record.answer_bytes == len(body)
+
+
+async def test_a_client_that_leaves_within_an_answer_that_is_collected_has_seen_nothing() -> None:
+    arrived = asyncio.Event()
+
+    async def script(wire: Wire) -> None:
+        await wire.request()
+        await wire.send(WHOLE)
+        await wire.request()
+        await wire.send(WHOLE[:-10])
+        arrived.set()
+        await wire.gone()
+
+    async with fake_engine(script) as engine, adapter_rig(engine.url) as rig:
+        async with client_of(rig) as client:
+            await client.post()
+            await client.send(post())
+            await arrived.wait()
+            (connection,) = rig.upstream._connections
+            await until(
+                lambda: connection._attempt is not None and connection._attempt.framing.begun
+            )
+            client.leave()
+        await until(lambda: len(rig.recorder.records) == 2)
+        record = rig.recorder.records[1]
+        assert (record.outcome, record.status) == (Outcome.CLIENT_GONE, None)
+
+
+@pytest.mark.parametrize("parts", [[WHOLE], [WHOLE[:-10], WHOLE[-10:]]], ids=["whole", "in parts"])
+@pytest.mark.parametrize("where", ["answer", "answer_whole", "_expected", "_stamped", "_close"])
+async def test_a_fault_of_ours_sends_nothing_again(
+    parts: list[bytes], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = True
+
+    async def script(wire: Wire) -> None:
+        while True:
+            await wire.request()
+            for part in [WHOLE] if first else parts:
+                await wire.send(part)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a test")
+
+    async with (
+        fake_engine(script) as engine,
+        adapter_rig(engine.url) as rig,
+        client_of(rig) as client,
+    ):
+        await client.post()
+        first = False
+        monkeypatch.setattr(Lane, where, fail)
+        answer = await client.post()
+        assert (answer.status, answer.body) == (200, BODY)
+        assert len(engine.received) == 2
+        await until(lambda: rig.in_flight == 0 and rig.adapter.running == 0)
+        monkeypatch.undo()
+        assert (await client.post()).status == 200

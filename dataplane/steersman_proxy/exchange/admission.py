@@ -64,12 +64,8 @@ def admit(context: Context, head: RequestHead) -> Admission:
     if route.kind is _OWN:
         limit = min(limit, OWN_BODY_LIMIT)
     raw = head.raw
-    if (
-        head.length > limit
-        if head.length is not None
-        else (b"content-length" in raw or b"transfer-encoding" in raw)
-    ):
-        error = oversize(head, limit=limit) or _recoded(head)
+    if head.length > limit if head.length is not None else b"content-length" in raw:
+        error = oversize(head, limit=limit)
         if error is not None:
             return Admission(route, error=error, close=True)
     if b"x-smg-version-policy" not in raw:
@@ -88,17 +84,6 @@ def oversize(head: RequestHead, *, limit: int) -> BodyTooLarge | None:
         return None
     length = raw[:20].decode()
     return BodyTooLarge(f"the body of {length} bytes is over the limit of {limit} bytes")
-
-
-def _recoded(head: RequestHead) -> InvalidRequest | None:
-    """The error of a body in another transfer coding than chunked.
-
-    The header ends here, so that the engine would take the coded bytes for the body.
-    """
-    coding = head.first(b"transfer-encoding")
-    if coding is None or coding.strip().lower() == "chunked":
-        return None
-    return InvalidRequest("the body has a transfer coding other than chunked")
 
 
 def _policy(head: RequestHead) -> VersionPolicy | None:

@@ -192,7 +192,9 @@ class ExchangeState:
             self._leave_hold()
         self._body = []
         if client_gone:
-            self._outcome = Outcome.CLIENT_GONE
+            self._outcome = _CLIENT_GONE
+            if self._answer is not None and self._answer.collecting:
+                self._status = None  # Of this answer the client has seen nothing.
         self._context.observer.finished(self._record())
 
     def _record(self) -> ExchangeRecord:

@@ -27,6 +27,7 @@ import msgspec
 
 from steersman.engine import Role
 from steersman.errors import BodyTooLarge, HoldFull, RequestError
+from steersman.policy import VersionPolicy
 from steersman_proxy.exchange.admission import Admission, admit
 from steersman_proxy.exchange.answer import Answer
 from steersman_proxy.exchange.context import Context
@@ -73,11 +74,9 @@ MAX_ATTEMPTS = 3
 
 
 # Looked up once: a member of an enum costs 70 ns each time in Python 3.11.
-_BODY, _SENT, _ANSWER, _DONE = Phase.BODY, Phase.SENT, Phase.ANSWER, Phase.DONE
-_OK, _CLIENT_GONE = Outcome.OK, Outcome.CLIENT_GONE
+_BODY, _SENT, _ANSWER = Phase.BODY, Phase.SENT, Phase.ANSWER
+_OK = Outcome.OK
 _OWN, _PLAIN = Kind.OWN, Role.PLAIN
-
-_NOT_JUDGED = Admission()
 
 _OURS: frozenset[bytes] = frozenset({b"x-request-id"})
 
@@ -104,8 +103,8 @@ class Exchange(ExchangeState):
         """An exchange that stands where the shortest way has led it: judged, selected and sent.
 
         ``pool`` is that of the selection; a table may have come since that has neither it nor the
-        engine. ``minted`` is the id that it was given if it has none of its own; ``started`` is on the clock.
-        What :meth:`start` and :meth:`body` would have told the observer was told.
+        engine. ``minted`` is the id that it was given if it has none of its own; ``started`` is on
+        the clock. What :meth:`start` and :meth:`body` would have told the observer was told.
         """
         exchange = cls(context, head, minted=minted)
         exchange._admission = admission
@@ -191,7 +190,8 @@ class Exchange(ExchangeState):
         pool = selected.engine.pool
         assert pool is not None and self._request is not None
         self._take(selected, pool)
-        filtered = filtered_by(pool, self._request, selected)
+        request = self._request
+        filtered = filtered_by(pool, selected, policy=request.policy, role=request.role)
         self._context.observer.selected(selected.engine, filtered)
         edit = self._request_edit(pool.name)
         return Send(selected.engine, edit, self._body, pool.settings.timeouts)
@@ -351,12 +351,13 @@ class Exchange(ExchangeState):
         return Cut()
 
 
-def filtered_by(pool: PoolView, request: RouteRequest, selected: Selected) -> Mapping[Reason, int]:
+def filtered_by(
+    pool: PoolView, selected: Selected, *, policy: VersionPolicy | None = None, role: Role = _PLAIN
+) -> Mapping[Reason, int]:
     """How many engines were out when one was selected, by reason."""
-    policy = request.policy
-    eligible = pool.default_eligible if policy is None and request.role is _PLAIN else None
+    eligible = pool.default_eligible if policy is None and role is _PLAIN else None
     if eligible is None:
-        eligible = pool.eligible(request.role, policy or pool.settings.version_policy)
+        eligible = pool.eligible(role, policy or pool.settings.version_policy)
     if eligible.filtered and selected.guard.probe:
         # It keeps all others from the engine, but it was not kept from it itself.
         return without_one(eligible.filtered, Reason.BREAKER_OPEN)

@@ -275,7 +275,8 @@ class AnswerFraming:
             if size == 14 and name.lower() == b"content-length":
                 self.content_length = int(value)
             elif size == 17 and name.lower() == b"transfer-encoding":
-                encodings.append(value.lower())
+                # The parser takes spaces off, and nothing else: behind a tab it sees no chunks.
+                encodings.append(value.strip(b" ").lower())
         if encodings not in ([], [b"chunked"]):
             # We could pass the coding on neither as it came (it is hop-by-hop) nor decoded.
             raise InvalidAnswer("the answer has a transfer encoding other than chunked")

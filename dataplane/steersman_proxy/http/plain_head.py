@@ -19,7 +19,8 @@ from steersman_proxy.http.lines import (
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([\t\x20-\x7e\x80-\xff]*)")
 
-# Each of these changes where the answer ends, or whom its headers are for.
+# Each of these changes where the answer ends, or whom its headers are for; `Connection: close` lists
+# one that is called so.
 _UNUSUAL = frozenset({b"close", b"transfer-encoding", b"upgrade", b"trailer", b"proxy-connection"})
 
 _VALUES = {
@@ -159,8 +160,7 @@ def _match(line: bytes) -> Field | None:
 
 
 def _fate(name: bytes) -> int:
-    # A header that `Connection: close` would list is called `close`.
-    if name in HOP_BY_HOP or name == b"close":
+    if name in HOP_BY_HOP:
         return DROPPED
     if name == b"content-length":
         return LENGTH

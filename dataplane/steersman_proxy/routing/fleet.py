@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from steersman.clock import Clock
-from steersman.engine import EngineRow, Trust
+from steersman.engine import EngineRow, Role, Trust
 from steersman.errors import ModelNotFound, NoTable, RequestError
 from steersman.settings import PoolSettings
 from steersman.table import PoolRow, Table
 from steersman.versions import numeric
 from steersman_proxy.load.breaker import Breaker, BreakerState, Cooldowns
 from steersman_proxy.load.inflight import EngineLoad, Guard
+from steersman_proxy.routing.eligible import Eligible
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.freshness import Freshness
 from steersman_proxy.routing.request import RouteRequest, Selected, Wait
@@ -243,27 +244,15 @@ class Fleet:
         eligible = pool.default_eligible
         if eligible is None:
             eligible = pool.eligible(PLAIN, pool.settings.version_policy)
-        if not eligible.engines:
-            return None
-        if affinity is None:
-            return self._count(pool.choose(eligible), pool=pool, view=view)
-        owner = pool.rendezvous(PLAIN).first(affinity)
-        if owner is None or not eligible.has(owner):
-            return None
-        return self._count(owner, pool=pool, view=view)
+        engine = _pick(pool, eligible, role=PLAIN, affinity=affinity)
+        return None if engine is None else self._count(engine, pool=pool, view=view)
 
     def _choose_simply(self, pool: PoolView, request: RouteRequest) -> Engine | None:
-        """The owner of the routing key, or the policy's choice; ``None`` if it is not that easy."""
         policy, role = request.policy, request.role
         eligible = pool.default_eligible if policy is None and role is PLAIN else None
         if eligible is None:
             eligible = pool.eligible(role, policy or pool.settings.version_policy)
-        if not eligible.engines:
-            return None
-        if request.affinity is None:
-            return pool.choose(eligible)
-        owner = pool.rendezvous(role).first(request.affinity)
-        return owner if owner is not None and eligible.has(owner) else None
+        return _pick(pool, eligible, role=role, affinity=request.affinity)
 
     def fenced_out(self, engine: Engine) -> bool:
         """Whether nothing at all may be started on an engine now: its pool is fenced, and the operator
@@ -372,6 +361,16 @@ class Fleet:
     def _changed(self) -> None:
         for hook in self.on_change:
             hook()
+
+
+def _pick(pool: PoolView, eligible: Eligible, *, role: Role, affinity: str | None) -> Engine | None:
+    """The owner of the routing key, or the policy's choice; ``None`` if it is not that easy."""
+    if not eligible.engines:
+        return None
+    if affinity is None:
+        return pool.choose(eligible)
+    owner = pool.rendezvous(role).first(affinity)
+    return owner if owner is not None and eligible.has(owner) else None
 
 
 def _same_number(version: str, row_version: str | None) -> bool:

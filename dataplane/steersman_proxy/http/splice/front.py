@@ -1,8 +1,8 @@
 """A client's connection: where requests begin and end in what comes, and one after the other.
 
 Reading goes on while a request is served, so that a client that leaves is noticed at once; what
-comes meanwhile is the next request, and is kept up to :data:`~steersman_proxy.http.limits.SURPLUS`. Beyond that reading
-stops, and the socket is asked now and then whether the client is still there.
+comes meanwhile is the next request, and is kept up to ``limits.SURPLUS``. Beyond that reading stops,
+and the socket is asked now and then whether the client is still there.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ InFront = SplicedRequest | Ordinary
 class Owner(Protocol):
     """The adapter, as its connections know it."""
 
+    lane: Lane
+    """The shortest way."""
     upload_stall: float
     """Seconds for which a client may send nothing of its body."""
     tail_limit: float
@@ -46,9 +48,6 @@ class Owner(Protocol):
     def lost(self, front: "Front") -> None:
         """A connection is gone."""
         ...
-
-    lane: Lane
-    """The shortest way."""
 
     def make(self, front: "Front", head: RegularHead) -> SplicedRequest:
         """The request of a head, on the long way."""

@@ -2,8 +2,8 @@
 
 A request goes this way if its head is regular and asks for nothing special, its body came with it,
 one of the only pool's engines can take it at once, and a connection to that one is idle. If its
-answer comes whole, in one read, in the usual form and naming the version that is known already,
-head, body and stamps are written to the client, and the request is over: no exchange was made.
+answer comes whole, in the usual form and naming the version that is known already, it is stamped and
+written to the client, and the request is over: no exchange was made.
 
 Whatever turns out differently, at any moment, makes the request a
 :class:`~steersman_proxy.http.splice.request.SplicedRequest` that stands where it stands: that is the
@@ -21,7 +21,7 @@ from steersman_proxy.exchange.exchange import Exchange, filtered_by
 from steersman_proxy.exchange.judging import of_status
 from steersman_proxy.exchange.messages import ExchangeRecord, Outcome
 from steersman_proxy.exchange.routes import Kind
-from steersman_proxy.exchange.targeting import ROUTING_KEYS
+from steersman_proxy.exchange.targeting import affinity_key
 from steersman_proxy.http.connection import Connection, WholeReader
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.endpoint import base_url
@@ -65,7 +65,7 @@ _LONGEST = 1024
 """Bytes of request line and key of a head that is remembered."""
 
 _SMALL = 48 * 1024
-"""Bytes of a request that are written at once, and of an answer."""
+"""Bytes of a body that is sent in one write with its head."""
 
 _UNREAD = AnswerFraming(method="POST", max_head_bytes=1)
 """Stands for the framing of an answer of which nothing has come."""
@@ -160,17 +160,27 @@ class Ordinary(Sending, WholeReader):
         the long way.
         """
         if self._full is None:
-            if self.failure is None and self.framing.plain is not None:
-                self.parts.append(self.take())
-                if not self.framing.complete:
-                    if self._lane.may_wait(self.framing.plain):
-                        return
-                elif self._lane.answer_whole(self, self.framing.plain, self.parts):
-                    self.parts = []
-                    self.close()
+            try:
+                if self._waits_or_is_answered():
                     return
+            except Exception:  # noqa: BLE001 - logged whole; the long way answers
+                _log.exception("a fault of the proxy at a usual answer")
             self.full()
         super().wake()
+
+    def _waits_or_is_answered(self) -> bool:
+        found = self.framing.plain
+        if self.failure is not None or found is None or not self._lane.may_wait(found):
+            return False
+        if self.framing.parts:
+            self.parts.append(self.take())
+        if not self.framing.complete:
+            return True
+        if not self._lane.answer_whole(self, found, self.parts):
+            return False
+        self.parts = []
+        self.close()
+        return True
 
     def forget_request(self) -> None:
         """The engine has answered, so that the request will not be sent again."""
@@ -304,18 +314,13 @@ class Lane:
             or not _SPECIAL.isdisjoint(raw)
         ):
             return None
-        affinity = None
-        for name in ROUTING_KEYS:
-            if name in raw:
-                affinity = head.first(name)
-                if affinity:
-                    break
+        affinity = affinity_key(head)
         started = context.now()
-        selected = context.fleet.at_once(affinity or None)
+        selected = context.fleet.at_once(affinity)
         if selected is None:
             return None
         try:
-            return self._send(client, head, body, admission, affinity or None, selected, started)
+            return self._send(client, head, body, admission, affinity, selected, started)
         except BaseException:
             selected.guard.release()
             raise
@@ -353,13 +358,7 @@ class Lane:
             self, client, head, body, admission, affinity, selected, started, minted, sent
         )
         client.stall = ordinary.timeouts.client_stall
-        assert engine.pool is not None, "selected in this turn"
-        eligible = engine.pool.default_eligible
-        if eligible is not None and not eligible.filtered:
-            context.observer.selected(engine, eligible.filtered)
-        else:
-            request = RouteRequest(pool=engine.pool.name)
-            context.observer.selected(engine, filtered_by(engine.pool, request, selected))
+        context.observer.selected(engine, filtered_by(ordinary.pool, selected))
         self.means.janitor.expect(started + ordinary.timeouts.stale)
         # Asked again right before writing: the process may have stood still since the choice.
         fenced = context.fleet.fenced_out(engine)
@@ -418,9 +417,7 @@ class Lane:
         )
 
     def answer_whole(self, ordinary: Ordinary, found: PlainHead, parts: Sequence[bytes]) -> bool:
-        """Pass on an answer that is whole now; ``False`` if it is none that goes this way."""
-        if not self.may_wait(found):
-            return False
+        """Pass on a usual answer that is whole now; ``False`` if it does not go this way."""
         report = report_at_end(parts[-1]) or read_report(b"".join(parts))
         if not self._expected(ordinary, report):
             return False
