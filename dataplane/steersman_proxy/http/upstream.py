@@ -24,6 +24,7 @@ from steersman_proxy.http.framing import AnswerFraming
 from steersman_proxy.http.pool import IdleConnections
 from steersman_proxy.http.request import pieces, request_head
 from steersman_proxy.http.tasks import TaskSet
+from steersman_proxy.http.write_batch import WriteBatch
 
 __all__ = ["Answer", "AttemptFailed", "UpstreamPool"]
 
@@ -123,6 +124,8 @@ class UpstreamPool:
         self._scratch = memoryview(bytearray(READ_SIZE))
         self._idle = IdleConnections(max_per_endpoint=max_idle_per_engine)
         self._connections: set[Connection] = set()
+        self.writes = WriteBatch()
+        """What is written at the end of this turn of the loop, to engines and to clients."""
         self.tasks = TaskSet()
         """Of those that connect without being waited for."""
         self._closing = False
@@ -224,6 +227,7 @@ class UpstreamPool:
             clock=self._clock,
             scratch=self._scratch,
             idle_limit=self._idle_limit,
+            writes=self.writes,
             released=partial(self._idle.put, endpoint),
             lost=partial(self._lost, endpoint),
         )

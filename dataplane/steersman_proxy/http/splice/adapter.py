@@ -42,6 +42,7 @@ class SpliceAdapter:
             tasks=self._tasks,
             upload_stall=context.settings.defaults.timeouts.client_stall,
         )
+        self.writes = upstream.writes
         self.lane = Lane(self._means, context, grown=self.grown)
         self._running: set[InFront] = set()
         self._fronts: set[Front] = set()

@@ -24,6 +24,13 @@ class Client(Protocol):
         """Hand bytes over to the socket."""
         ...
 
+    def answer(self, whole: bytes) -> None:
+        """Hand a whole answer over to the socket at the end of this turn of the loop, or now.
+
+        Not if :attr:`writing_paused` or :attr:`closing`.
+        """
+        ...
+
     def put(self, part: bytes) -> None:
         """Hand bytes over to the socket, in one piece."""
         ...

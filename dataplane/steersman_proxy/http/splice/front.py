@@ -17,6 +17,7 @@ from steersman_proxy.http.splice.head import RegularHead, may_become_regular, re
 from steersman_proxy.http.splice.lane import Lane, Ordinary
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.timer import MovingDeadline
+from steersman_proxy.http.write_batch import SMALL, WriteBatch
 
 _log = logging.getLogger("steersman.http")
 
@@ -38,6 +39,8 @@ class Owner(Protocol):
     """The shortest way."""
     upload_stall: float
     """Seconds for which a client may send nothing of its body."""
+    writes: WriteBatch
+    """What is written at the end of this turn of the loop."""
     tail_limit: float
     """Seconds for which it may take nothing, as the kernel counts."""
 
@@ -79,6 +82,7 @@ class Front(asyncio.Protocol):
         "_closing",
         "_deadline",
         "_head_begun",
+        "_held",
         "_loop",
         "_owner",
         "_reading_paused",
@@ -109,6 +113,8 @@ class Front(asyncio.Protocol):
         """Whether a part of a head has come, and its time runs."""
         self._closing = False
         """Whether no other request is served, and what comes is thrown away."""
+        self._held = b""
+        """An answer that is written at the end of this turn, or before whatever else is done."""
         self._advancing = False
         self._again: asyncio.Handle | None = None
         self._reading_paused = False
@@ -127,7 +133,7 @@ class Front(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self._buffer = b""
+        self._buffer = self._held = b""
         self._stop_timers()
         self._let_request_go()
         self._owner.lost(self)
@@ -141,6 +147,7 @@ class Front(asyncio.Protocol):
     def eof_received(self) -> None:
         # Returning nothing closes the transport. A client that ends its side of the connection
         # cannot be told from one that has left.
+        self.write_held()
         self._let_request_go()
 
     def pause_writing(self) -> None:
@@ -163,6 +170,8 @@ class Front(asyncio.Protocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return  # The request learns of it when the connection is lost, in this turn or the next.
+        if self._held:
+            self.write_held()
         if len(parts) == 1:
             transport.write(parts[0])
         elif sum(map(len, parts)) < _JOINED:
@@ -174,11 +183,29 @@ class Front(asyncio.Protocol):
         """Hand a part of an answer over to the socket."""
         transport = self.transport
         if transport is not None and not transport.is_closing():
+            if self._held:
+                self.write_held()
             transport.write(part)
+
+    def answer(self, whole: bytes) -> None:
+        """Hand a whole answer over to the socket at the end of this turn of the loop, or now."""
+        if self._held or len(whole) > SMALL:
+            self.put(whole)
+        else:
+            self._held = whole
+            self._owner.writes.add_answer(self)
+
+    def write_held(self) -> None:
+        """Write the answer that was held back until the end of this turn of the loop."""
+        held, self._held = self._held, b""
+        transport = self.transport
+        if held and transport is not None and not transport.is_closing():
+            transport.write(held)
 
     def cut(self, *, at_once: bool = False) -> None:
         """End the connection; what was written before still gets there, unless ``at_once``."""
         self._closing = True
+        self.write_held()
         if self.transport is not None:
             if at_once:
                 self.transport.abort()
@@ -219,6 +246,7 @@ class Front(asyncio.Protocol):
 
     def drop(self) -> None:
         """Close now, without waiting for a client to take what it was sent."""
+        self.write_held()
         self._let_request_go()
         if self.transport is not None:
             self.transport.abort()
@@ -317,6 +345,7 @@ class Front(asyncio.Protocol):
             self._deadline.set(limits.KEEP_ALIVE)
 
     def _hand_over(self, *, late: bool = False) -> None:
+        self.write_held()
         transport, data = self.transport, self._buffer
         if transport is None:
             return
@@ -399,6 +428,7 @@ class Front(asyncio.Protocol):
         """
         self._closing = True
         self._buffer = b""
+        self.write_held()
         transport = self.transport
         if transport is None or transport.is_closing():
             return
@@ -408,6 +438,7 @@ class Front(asyncio.Protocol):
 
     def _close(self) -> None:
         self._closing = True
+        self.write_held()
         if self.transport is not None:
             self.transport.close()
 

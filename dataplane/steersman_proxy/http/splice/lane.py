@@ -33,6 +33,7 @@ from steersman_proxy.http.splice.client import Client
 from steersman_proxy.http.splice.head import RegularHead
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.upstream import UpstreamRequest
+from steersman_proxy.http.write_batch import SMALL
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.request import RouteRequest, Selected
 from steersman_proxy.stamping.reports import NOTHING, Report, read_report, report_at_end
@@ -186,6 +187,10 @@ class Ordinary(Sending, WholeReader):
         """The engine has answered, so that the request will not be sent again."""
         super().forget_request()
         self._sent = self.body = b""
+
+    def may_be_sent(self) -> bool:
+        # Asked again right before writing: the process may have stood still since the choice.
+        return not self._lane.context.fleet.fenced_out(self.selected.engine)
 
     def on_new_connection(self) -> SplicedRequest:
         """Send it where no connection is idle, which takes the long way."""
@@ -360,9 +365,7 @@ class Lane:
         client.stall = ordinary.timeouts.client_stall
         context.observer.selected(engine, filtered_by(ordinary.pool, selected))
         self.means.janitor.expect(started + ordinary.timeouts.stale)
-        # Asked again right before writing: the process may have stood still since the choice.
-        fenced = context.fleet.fenced_out(engine)
-        connection = None if fenced else self.means.upstream.take_idle(base.endpoint)
+        connection = self.means.upstream.take_idle(base.endpoint)
         if connection is None:
             return ordinary.on_new_connection()
         connection.start_at_once(ordinary, sent)
@@ -462,7 +465,10 @@ class Lane:
         self, ordinary: Ordinary, found: PlainHead, head: bytes, parts: Sequence[bytes]
     ) -> None:
         client = ordinary.client
-        client.write((head, *parts))
+        if len(head) + found.length <= SMALL:
+            client.answer(b"".join((head, *parts)))
+        else:
+            client.write((head, *parts))
         if client.writing_paused:
             # It is not over before the client has taken it.
             request = ordinary.full()
