@@ -13,7 +13,7 @@ from steersman_proxy.http.framing import InvalidAnswer
 from steersman_proxy.http.timer import MovingDeadline
 from steersman_proxy.http.write_batch import SMALL, WriteBatch
 
-READ_SIZE = 64 * 1024
+READ_SIZE = 80 * 1024
 """At most so many bytes are read at a time; size of the buffer that a pool's connections share."""
 
 MAX_BUFFERED = 96 * 1024
@@ -75,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._attempt: Attempt | None = None
         self._whole: WholeReader | None = None
         """The attempt, while it may take its answer whole."""
-        self._held: bytes | None = None
+        self._held: tuple[bytes, bytes] | None = None
         """Its request, until the end of the turn in which it was started."""
         self._write_paused = False
         self._read_paused = False
@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._close_attempt(None)
 
-    def start_at_once(self, attempt: "WholeReader", request: bytes) -> None:
+    def start_at_once(self, attempt: "WholeReader", head: bytes, body: bytes) -> None:
         """As :meth:`start`, on an idle connection and for a small request, which is written whole, at
         the end of this turn of the loop if the attempt still may be sent then.
 
@@ -119,8 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._whole = attempt
         attempt.drop = self.abort
         self._deadline.set(attempt.timeouts.answer_head)
-        self._held = request
-        if len(request) > SMALL:
+        self._held = (head, body)
+        if len(body) > SMALL:
             self.write_held()
         else:
             self._writes.add_request(self)
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         if request is None or attempt is None or transport is None or transport.is_closing():
             return
         if attempt.may_be_sent():
-            transport.write(request)
+            transport.writelines(request)
         else:
             self._withhold()
 

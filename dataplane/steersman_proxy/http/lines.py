@@ -27,7 +27,7 @@ _REMEMBERED = 4096
 _LONGEST = 512
 """Bytes of a line that is remembered."""
 
-_EACH_ITS_OWN = {
+EACH_ITS_OWN = {
     spelling: name
     for name in (
         b"traceparent",
@@ -45,6 +45,9 @@ _EACH_ITS_OWN = {
 }
 """Headers that differ from message to message, by their usual spellings: remembering their lines
 would help nobody."""
+
+SAFE_VALUE = rb"[0-9A-Za-z\-_.:/]+"
+"""The pattern of a value of :data:`_UNDOUBTED` alone."""
 
 _UNDOUBTED = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/"
 """A value of these alone is of the form of :data:`HEADER_LINE`."""
@@ -76,7 +79,7 @@ class KnownLines:
 
     def _learn(self, line: bytes) -> Field | None:
         spelling, _, value = line.partition(b": ")
-        name = _EACH_ITS_OWN.get(spelling)
+        name = EACH_ITS_OWN.get(spelling)
         if name is not None:
             fate = self._fates.get(name)
             if fate is not None and value and not value.translate(None, _UNDOUBTED):

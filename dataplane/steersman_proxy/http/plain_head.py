@@ -5,10 +5,12 @@ What has this form has one reading. All else is for the parser.
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from steersman_proxy.http.headers import HOP_BY_HOP
 from steersman_proxy.http.lines import (
     DROPPED,
+    EACH_ITS_OWN,
     HEADER_LINE,
     LENGTH,
     PASSES,
@@ -16,6 +18,7 @@ from steersman_proxy.http.lines import (
     Field,
     KnownLines,
 )
+from steersman_proxy.http.shapes import KeptLines, Shapes
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([\t\x20-\x7e\x80-\xff]*)")
 
@@ -61,9 +64,11 @@ class PlainHead:
         "_fields",
         "_lines",
         "by_name",
+        "json",
         "keep_alive",
         "length",
         "reason",
+        "special",
         "status",
         "status_line",
     )
@@ -87,25 +92,27 @@ class PlainHead:
         """Bytes of the body."""
         connection = by_name.get(b"connection")
         self.keep_alive = connection is None or connection.lower() != b"close"
-
-    @property
-    def special(self) -> bool:
+        self.special = SPECIAL in [field[2] for field in fields]
         """Whether there is a header that the proxy sets itself, or that says how to read the body."""
-        return SPECIAL in [field[2] for field in self._fields]
-
-    @property
-    def json(self) -> bool:
+        self.json = by_name.get(b"content-type") in _JSON
         """Whether the body is a JSON document."""
-        return self.by_name.get(b"content-type") in _JSON
+
+    def kept(self) -> list[bytes]:
+        """The status line and the lines that pass the proxy, without the one of the length, in pieces
+        to be joined; each line with its end.
+        """
+        fields = zip(self._lines, self._fields, strict=True)
+        kept = [line for line, field in fields if field[2] == PASSES]
+        return [b"\r\n".join((self.status_line, *kept, b""))]
 
     @property
-    def kept(self) -> list[bytes]:
-        """The lines that pass the proxy, without the one of the length."""
-        return [
-            line
-            for line, field in zip(self._lines, self._fields, strict=True)
-            if field[2] == PASSES
-        ]
+    def repeats(self) -> bool:
+        """Whether a header stands there more than once."""
+        return len(self.by_name) != len(self._fields)
+
+    def fates(self, fate: int) -> list[bool]:
+        """Of each line whether that becomes of it."""
+        return [field[2] == fate for field in self._fields]
 
     def passing(self, remove: frozenset[bytes]) -> list[bytes]:
         """The lines that pass the proxy, without those of the lower-case names in ``remove``."""
@@ -121,12 +128,82 @@ class PlainHead:
         return [(name, value) for name, _, value in parts]
 
 
+class Shape:
+    """What all plain heads say that are alike but for some values; one of those is the length."""
+
+    __slots__ = (
+        "begin",
+        "json",
+        "keep_alive",
+        "length_at",
+        "lines",
+        "reason",
+        "special",
+        "status",
+    )
+
+    def __init__(self, head: PlainHead, parts: Sequence[bytes]) -> None:
+        self.status, self.reason = head.status, head.reason
+        self.begin = head.status_line + b"\r\n"
+        self.keep_alive = head.keep_alive
+        self.json = head.json
+        self.special = head.special
+        self.length_at = [name.lower() for name in parts[1::3]].index(b"content-length")
+        """Which of the values that differ is the length."""
+        self.lines = KeptLines(parts, head.fates(PASSES))
+
+
+class ShapedHead(PlainHead):
+    """A head of a known shape. What the shape does not tell is read when it is asked for."""
+
+    __slots__ = ("_shape", "_text", "_values")
+
+    def __init__(self, text: bytes, shape: Shape, values: Sequence[bytes], length: int) -> None:
+        self._text = text
+        self._shape = shape
+        self._values = values
+        self.status, self.reason = shape.status, shape.reason
+        self.length = length
+        self.keep_alive = shape.keep_alive
+        self.json = shape.json
+        self.special = shape.special
+
+    def kept(self) -> list[bytes]:
+        return [self._shape.begin, *self._shape.lines.fill(self._values)]
+
+    def __getattr__(self, name: str) -> Any:
+        # Of a slot that was not filled yet; all of them are after that.
+        head = _read(self._text)
+        assert head is not None, "heads of one shape are all plain, or none is"
+        for slot in PlainHead.__slots__:
+            setattr(self, slot, getattr(head, slot))
+        return object.__getattribute__(self, name)
+
+
 def plain_head(data: bytes, end: int) -> PlainHead | None:
     """The head in ``data[:end]``, without the two line ends behind it; ``None`` if unusual.
 
     The answer must not be one to HEAD.
     """
-    first, _, rest = data[:end].partition(b"\r\n")
+    text = data[:end]
+    parts = _shapes.parts(text)
+    shape = _shapes.get(parts)
+    if shape is not None:
+        values = parts[2::3]
+        length = values[shape.length_at]
+        if length.isdigit() and len(length) <= 18:
+            return ShapedHead(text, shape, values, int(length))
+    head = _read(text)
+    if shape is not None or head is None or head.repeats or not _shapes.comes_again(parts):
+        return head
+    if b"content-length" in [name.lower() for name in parts[1::3]]:
+        _shapes.learn(parts, Shape(head, parts))
+    return head
+
+
+def _read(text: bytes) -> PlainHead | None:
+    """The head, line by line."""
+    first, _, rest = text.partition(b"\r\n")
     status = _status_lines.get(first) or _learn_status(first)
     if status is None:
         return None
@@ -167,6 +244,10 @@ def _fate(name: bytes) -> int:
     return SPECIAL if name in _SPECIAL or name.startswith(_CORS) else PASSES
 
 
+_shapes = Shapes[Shape](
+    (*EACH_ITS_OWN, b"Content-Length", b"content-length", b"Date", b"date"),
+    value=rb"[0-9A-Za-z\-_.:/](?:[0-9A-Za-z\-_.:/, ]*[0-9A-Za-z\-_.:/])?",
+)
 _known = KnownLines(_match, fates={b"x-request-id": SPECIAL})
 _status_lines: dict[bytes, tuple[int, bytes]] = {}
 

@@ -105,9 +105,9 @@ def read_report(body: bytes) -> Report:
     return _read_all(body)
 
 
-def report_at_end(body: bytes) -> Report | None:
-    """The report that a JSON answer ends with, if it does; ``body`` may be its last part alone."""
-    at = body.rfind(b'"meta', max(0, len(body) - _TAIL))
+def report_at_end(body: bytes, start: int = 0) -> Report | None:
+    """The report that a JSON answer ends with, if it does; ``body[start:]`` may be its last part alone."""
+    at = body.rfind(b'"meta', max(start, len(body) - _TAIL))
     match = None if at < 0 else _AT_END.match(body, at)
     return None if match is None else _one(match[1].decode())
 

@@ -12,9 +12,10 @@ from steersman_proxy.http.aiohttp_adapter import AiohttpAdapter, tail_limit
 from steersman_proxy.http.client_connection import ClientConnection
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.janitor import Janitor
-from steersman_proxy.http.splice.front import Front, InFront
+from steersman_proxy.http.splice.front import Front
 from steersman_proxy.http.splice.head import RegularHead
-from steersman_proxy.http.splice.lane import Lane, Ordinary
+from steersman_proxy.http.splice.lane import Lane
+from steersman_proxy.http.splice.ordinary import InFront, Ordinary
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.tasks import TaskSet
 from steersman_proxy.http.upstream import UpstreamPool

@@ -20,7 +20,7 @@ class Client(Protocol):
         """Whether so much waits for the client that no more should be written."""
         ...
 
-    def write(self, parts: Sequence[bytes]) -> None:
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Hand bytes over to the socket."""
         ...
 

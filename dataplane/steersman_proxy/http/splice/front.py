@@ -14,7 +14,8 @@ from steersman.clock import Clock
 from steersman_proxy.http import limits
 from steersman_proxy.http.client_socket import has_left, set_tail_limit, untaken
 from steersman_proxy.http.splice.head import RegularHead, may_become_regular, regular_head
-from steersman_proxy.http.splice.lane import Lane, Ordinary
+from steersman_proxy.http.splice.lane import Lane
+from steersman_proxy.http.splice.ordinary import InFront, Ordinary
 from steersman_proxy.http.splice.request import SplicedRequest
 from steersman_proxy.http.timer import MovingDeadline
 from steersman_proxy.http.write_batch import SMALL, WriteBatch
@@ -26,10 +27,6 @@ AT_A_TIME = 16
 
 _JOINED = 64 * 1024
 """Parts of an answer below this are joined into one; a larger body is not copied."""
-
-
-InFront = SplicedRequest | Ordinary
-"""A request on either way."""
 
 
 class Owner(Protocol):
@@ -165,7 +162,7 @@ class Front(asyncio.Protocol):
 
     # --- called by the request --------------------------------------------------------------------
 
-    def write(self, parts: Sequence[bytes]) -> None:
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Hand parts of an answer over to the socket."""
         transport = self.transport
         if transport is None or transport.is_closing():

@@ -8,13 +8,23 @@ write regular heads.
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from steersman_proxy.exchange.messages import HeadEdit, Header, RequestHead
 from steersman_proxy.http import limits
 from steersman_proxy.http.endpoint import BaseUrl
 from steersman_proxy.http.headers import METHODS_WITH_BODY, NEVER_SENT, check_headers
-from steersman_proxy.http.lines import DROPPED, HEADER_LINE, PASSES, Field, KnownLines
+from steersman_proxy.http.lines import (
+    DROPPED,
+    EACH_ITS_OWN,
+    HEADER_LINE,
+    PASSES,
+    SAFE_VALUE,
+    Field,
+    KnownLines,
+)
 from steersman_proxy.http.request_rules import SINGLE
+from steersman_proxy.http.shapes import Shapes
 
 _REQUEST_LINE = re.compile(
     rb"(POST|GET|PUT|HEAD|OPTIONS|DELETE|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.1"
@@ -48,7 +58,15 @@ _CLOSE = frozenset({b"close"})
 class RegularHead(RequestHead):
     """A regular head, with the lines that it consists of."""
 
-    __slots__ = ("_fields", "_lines", "body_length", "first_line", "keep_alive")
+    __slots__ = (
+        "_fields",
+        "_lines",
+        "body_length",
+        "first_line",
+        "keep_alive",
+        "shape",
+        "values",
+    )
 
     def __init__(
         self,
@@ -70,6 +88,10 @@ class RegularHead(RequestHead):
         connection = raw.get(b"connection")
         self.keep_alive = connection is None or connection.lower() != b"close"
         """Whether the client means to use the connection again."""
+        self.shape: Shape | None = None
+        """What is known of all heads like this one, if anything is."""
+        self.values: Sequence[bytes] = ()
+        """Of the lines that differ within the shape, in their order."""
 
     def forget_lines(self) -> None:
         """The engine has answered, so that the head will not be sent again."""
@@ -79,6 +101,10 @@ class RegularHead(RequestHead):
     def _split(self) -> list[Header]:
         pairs = [line.partition(b": ") for line in self._lines]
         return [(name, value) for name, _, value in pairs]
+
+    def passing(self, remove: frozenset[bytes]) -> list[bool]:
+        """Of each line whether it passes the proxy, if none of the names in ``remove`` does."""
+        return [bool(fate) and name not in remove for name, _, fate in self._fields]
 
     def begun(self, base: BaseUrl, remove: frozenset[bytes]) -> list[bytes]:
         """The first line for an engine, its Host, and the client's lines that pass.
@@ -115,9 +141,72 @@ class RegularHead(RequestHead):
         return made
 
 
+class Shape:
+    """What all regular heads say that are alike but for some values; one of those is the length."""
+
+    __slots__ = ("keep_alive", "length_at", "method", "names", "parts")
+
+    def __init__(self, head: RegularHead, parts: Sequence[bytes]) -> None:
+        self.parts = tuple(parts)
+        """Of the head that it was learnt from; see :class:`~steersman_proxy.http.shapes.Shapes`."""
+        self.names = [name.lower() for name in parts[1::3]]
+        """Of the lines that differ, in lower case and in their order."""
+        self.length_at = self.names.index(b"content-length")
+        """Which of them is the length of the body."""
+        self.method, self.keep_alive = head.method, head.keep_alive
+
+
+class ShapedHead(RegularHead):
+    """A head of a known shape. What the shape does not tell is read when it is asked for."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes, shape: Shape, values: Sequence[bytes], length: int) -> None:
+        self._text = text
+        self.shape = shape
+        self.values = values
+        self.length = self.body_length = length
+        self.method, self.keep_alive = shape.method, shape.keep_alive
+
+    def __getattr__(self, name: str) -> Any:
+        # Of a slot that was not filled yet; all of them are after that.
+        head = _read(self._text)
+        assert head is not None, "heads of one shape are all regular, or none is"
+        for slot in _READ:
+            setattr(self, slot, getattr(head, slot))
+        return object.__getattribute__(self, name)
+
+    def forget_lines(self) -> None:
+        if self._text:
+            _ = self.raw
+            self._text = b""
+        super().forget_lines()
+
+
+_READ = {*RequestHead.__slots__, *RegularHead.__slots__} - {"shape", "values"}
+
+
 def regular_head(data: bytes, end: int) -> RegularHead | None:
     """The head in ``data[:end]``, without the two line ends behind it; ``None`` if irregular."""
-    first, _, rest = data[:end].partition(b"\r\n")
+    text = data[:end]
+    parts = _shapes.parts(text)
+    shape = _shapes.get(parts)
+    if shape is not None:
+        values = parts[2::3]
+        length = values[shape.length_at]
+        if length.isdigit() and len(length) <= 18:
+            return ShapedHead(text, shape, values, int(length))
+    head = _read(text)
+    if shape is not None or head is None or head.repeats or not _shapes.comes_again(parts):
+        return head
+    if b"content-length" in [name.lower() for name in parts[1::3]]:
+        _shapes.learn(parts, Shape(head, parts))
+    return head
+
+
+def _read(text: bytes) -> RegularHead | None:
+    """The head, line by line."""
+    first, _, rest = text.partition(b"\r\n")
     line = _request_lines.get(first) or _learn_request_line(first)
     if line is None:
         return None
@@ -170,6 +259,9 @@ def _learn_request_line(line: bytes) -> tuple[str, str, str] | None:
             _request_lines.clear()
         _request_lines[line] = parts
     return parts
+
+
+_shapes = Shapes[Shape]((*EACH_ITS_OWN, b"Content-Length", b"content-length"), value=SAFE_VALUE)
 
 
 def may_become_regular(data: bytes) -> bool:
