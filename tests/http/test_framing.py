@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from steersman.clock import FakeClock
 from steersman_proxy.http.endpoint import Endpoint, base_url
-from steersman_proxy.http.framing import AnswerFraming, InvalidAnswer
+from steersman_proxy.http.framing import AnswerFraming, InvalidAnswer, whole_chunks
 from steersman_proxy.http.request import PIECE, pieces, request_head
 from steersman_proxy.http.timer import MovingDeadline
 
@@ -285,3 +285,24 @@ def test_spaces_behind_a_coding_mean_nothing(space: bytes) -> None:
     framed.feed(b"2\r\nok\r\n0\r\n\r\n")
     assert framed.complete
     assert framed.take() == b"ok"
+
+
+@pytest.mark.parametrize(
+    ("data", "size"),
+    [
+        (b"5\r\nhello\r\n", 5),
+        (b"5\r\nhello\r\n5\r\nhello\r\n", 10),
+        (b"005\r\nhello\r\nA\r\n0123456789\r\n1\r\nx\r\n", 16),
+        (b"", 0),
+        (b"0\r\n\r\n", 0),
+        (b"5\r\nhello\r\n0\r\n\r\n", 0),
+        (b"5\r\nhello\r\n5\r\nhel", 0),
+        (b"5\r\nhello\r\n5", 0),
+        (b"5\r\nhello\r", 0),
+        (b"5\r\nhelloo\r\n", 0),
+        (b"5;x\r\nhello\r\n", 0),
+        (b"6\r\nhello\r\n\r\n", 0),
+    ],
+)
+def test_whole_chunks_are_found_without_a_parser(data: bytes, size: int) -> None:
+    assert whole_chunks(data) == size

@@ -19,16 +19,23 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _CHUNK = re.compile(rb"0*([1-9A-Fa-f][0-9A-Fa-f]{0,5})\r\n")
 
 
-def one_chunk(data: bytes) -> int:
-    """The size of the data if the bytes are one whole chunk with data in it, and nothing else; or 0.
+def whole_chunks(data: bytes) -> int:
+    """The size of the data if the bytes are whole chunks with data in them, and nothing else; or 0.
 
-    Skipping it leaves a parser that stands between two chunks where it would stand after it.
+    Skipping them leaves a parser that stands between two chunks where it would stand after them. A
+    busy proxy finds several in one read, and must not then begin to read each.
     """
-    match = _CHUNK.match(data)
-    if match is None:
-        return 0
-    size = int(match[1], 16)
-    return size if match.end() + size + 2 == len(data) and data.endswith(b"\r\n") else 0
+    end = size = 0
+    while end < len(data):
+        match = _CHUNK.match(data, end)
+        if match is None:
+            return 0
+        length = int(match[1], 16)
+        end = match.end() + length + 2
+        if data[end - 2 : end] != b"\r\n":
+            return 0
+        size += length
+    return size
 
 
 class InvalidAnswer(Exception):

@@ -30,7 +30,7 @@ from steersman_proxy.exchange.messages import (
 )
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.endpoint import base_url
-from steersman_proxy.http.framing import one_chunk
+from steersman_proxy.http.framing import whole_chunks
 from steersman_proxy.http.sending import Sending
 from steersman_proxy.http.splice.client import Client
 from steersman_proxy.http.splice.head import RegularHead
@@ -334,9 +334,9 @@ class SplicedRequest:
             self._carry_out(exchange.attempt_failed(failure.failure, str(failure)))
 
     def _relay(self, data: bytes) -> bool:
-        """Pass a chunk on as it came, if nothing came before it that still waits."""
+        """Pass chunks on as they came, if nothing came before them that still waits."""
         client, sending = self._client, self._sending
-        size = one_chunk(data)
+        size = whole_chunks(data)
         if not size or self._writer.pending or client.writing_paused:
             return False
         if sending is None or sending.framing.parts:
