@@ -64,7 +64,7 @@ async def test_a_request_whose_engine_is_fenced_meanwhile_is_not_written() -> No
             asked += 1
             return fenced
 
-        rig.fleet.fenced_out = fenced_out  # type: ignore[method-assign]
+        rig.fleet.fenced_out = fenced_out  # type: ignore[method-assign, assignment]
         await client.send(post())
         await until(lambda: asked)
         await asyncio.sleep(0.02)
@@ -80,7 +80,7 @@ async def test_a_client_that_leaves_meanwhile_costs_its_engine_nothing() -> None
         async with client_of(rig) as client:
             await client.post()
             (front,) = rig.adapter.connections
-            at_the_end_of_the_turn(rig, lambda _: front.drop())  # type: ignore[union-attr]
+            at_the_end_of_the_turn(rig, lambda _: front.drop())  # type: ignore[attr-defined]
             await client.send(post())
             await until(lambda: len(rig.recorder.records) == 2)
         assert rig.recorder.records[1].outcome is Outcome.CLIENT_GONE
@@ -120,7 +120,7 @@ async def test_an_engine_that_speaks_before_it_is_asked_is_not_believed() -> Non
 
         def speak(connection: Connection) -> None:
             false = WHOLE.replace(b"weight", b"Weight")
-            connection.get_buffer(-1)[: len(false)] = false
+            memoryview(connection.get_buffer(-1))[: len(false)] = false
             connection.buffer_updated(len(false))
 
         at_the_end_of_the_turn(rig, speak)
@@ -165,9 +165,9 @@ async def test_an_answer_is_written_before_its_connection_is_closed() -> None:
 
         def and_close(held: object) -> None:
             add(held)  # type: ignore[arg-type]
-            assert front._held  # type: ignore[union-attr]
+            assert front._held  # type: ignore[attr-defined]
             batch.add_answer = add  # type: ignore[method-assign]
-            front._close()  # type: ignore[union-attr]
+            front._close()  # type: ignore[attr-defined]
 
         batch.add_answer = and_close  # type: ignore[method-assign, assignment]
         answer = await client.post()

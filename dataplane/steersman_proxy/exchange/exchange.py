@@ -311,6 +311,12 @@ class Exchange(ExchangeState):
         """Whether the answer's body is passed on unread, so that :meth:`passed` does for its parts."""
         return self._answer is not None and self._answer.passes_through
 
+    @property
+    def answer(self) -> Answer:
+        """The engine's answer, once its head is here."""
+        assert self._answer is not None, "nothing was answered"
+        return self._answer
+
     def passed(self, size: int) -> None:
         """A part of a body that passes through has come, of ``size`` bytes."""
         assert self._selected is not None and self._answer is not None, "nothing was sent"

@@ -43,8 +43,8 @@ class Attempt:
         self.unwritten: Iterator[Piece] | None = unwritten
         """What of the request was not handed to the socket yet; ``None`` when all was."""
         self.failure: AttemptFailed | None = None
-        self.relay: Callable[[bytes], bool] | None = None
-        """Offered what was read where a chunk may begin; takes it if it is whole chunks."""
+        self.relay: Callable[[bytes, float], bool] | None = None
+        """Offered what was read where a chunk may begin, and when; takes it if it is whole chunks."""
         self.drop: Callable[[], None] | None = None
         """Closes the connection; ``None`` while it is not ours."""
         self.resume: Callable[[], None] | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from steersman.clock import Clock
@@ -45,6 +46,18 @@ class WholeReader(Attempt):
         raise NotImplementedError
 
 
+class Scratch:
+    """Where reads land."""
+
+    __slots__ = ("get_buffer", "memory")
+
+    def __init__(self) -> None:
+        self.memory = memoryview(bytearray(READ_SIZE))
+        # `getattr(self, "memory", size)`, which is never anything but the memory: asked before every
+        # read, it had better not be a function of ours.
+        self.get_buffer: Callable[[int], memoryview] = partial(getattr, self, "memory")
+
+
 class Connection(asyncio.BufferedProtocol):
     """Serves one :class:`Attempt` at a time.
 
@@ -58,13 +71,14 @@ class Connection(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
         *,
         clock: Clock,
-        scratch: memoryview,
+        scratch: "Scratch",
         idle_limit: float,
         writes: WriteBatch,
         released: Callable[["Connection"], None],
         lost: Callable[["Connection"], None],
     ) -> None:
-        self._scratch = scratch
+        self._scratch = scratch.memory
+        self.get_buffer = scratch.get_buffer  # type: ignore[method-assign, assignment]
         self._idle_limit = idle_limit
         self._writes = writes
         self._released = released
@@ -172,9 +186,6 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._lost(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._scratch
-
     def buffer_updated(self, nbytes: int) -> None:
         attempt = self._attempt
         if attempt is None:
@@ -183,9 +194,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         data = bytes(self._scratch[:nbytes])
         relay = attempt.relay
-        if relay is not None and attempt.framing.between_chunks and relay(data):
-            self._deadline.set(attempt.timeouts.stream_idle)
-            return
+        if relay is not None and attempt.framing.between_chunks:
+            now = self._now()
+            if relay(data, now):
+                # It was set when the head came.
+                self._deadline.at = now + attempt.timeouts.stream_idle
+                return
         if self._whole is not None:
             if self._held is not None:
                 self._give_up(_CLOSED_BEFORE_ANSWER, "the engine spoke before it was asked")

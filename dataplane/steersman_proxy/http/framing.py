@@ -16,7 +16,8 @@ from steersman_proxy.http.plain_head import PlainHead, plain_head
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-_CHUNK = re.compile(rb"0*([1-9A-Fa-f][0-9A-Fa-f]{0,5})\r\n")
+CHUNK = re.compile(rb"0*([1-9A-Fa-f][0-9A-Fa-f]{0,5})\r\n")
+"""The beginning of a chunk with data in it: its size, without extensions."""
 
 
 def whole_chunks(data: bytes) -> int:
@@ -27,7 +28,7 @@ def whole_chunks(data: bytes) -> int:
     """
     end = size = 0
     while end < len(data):
-        match = _CHUNK.match(data, end)
+        match = CHUNK.match(data, end)
         if match is None:
             return 0
         length = int(match[1], 16)

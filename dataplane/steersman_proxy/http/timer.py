@@ -14,7 +14,7 @@ class MovingDeadline:
     so touches the loop's heap once in its idle limit, instead of twice a request.
     """
 
-    __slots__ = ("_deadline", "_expired", "_fires_at", "_handle", "_loop", "_now")
+    __slots__ = ("_expired", "_fires_at", "_handle", "_loop", "_now", "at")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, clock: Clock, expired: Callable[[], None]
@@ -22,14 +22,15 @@ class MovingDeadline:
         self._loop = loop
         self._now = clock.now
         self._expired = expired
-        self._deadline: float | None = None
+        self.at: float | None = None
+        """The moment on the clock; may be moved further away directly once it was set."""
         self._handle: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
 
     def set(self, seconds: float) -> None:
         """Expire ``seconds`` from now, and not at any moment set before."""
         deadline = self._now() + seconds
-        self._deadline = deadline
+        self.at = deadline
         if self._handle is None:
             self._arm(seconds, deadline)
         elif self._fires_at > deadline:
@@ -38,11 +39,11 @@ class MovingDeadline:
 
     def clear(self) -> None:
         """Do not expire."""
-        self._deadline = None
+        self.at = None
 
     def cancel(self) -> None:
         """Do not expire, and let go of the event loop."""
-        self._deadline = None
+        self.at = None
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -53,11 +54,11 @@ class MovingDeadline:
 
     def _fire(self) -> None:
         self._handle = None
-        if self._deadline is None:
+        if self.at is None:
             return
-        remaining = self._deadline - self._now()
+        remaining = self.at - self._now()
         if remaining > 0:
-            self._arm(remaining, self._deadline)
+            self._arm(remaining, self.at)
         else:
-            self._deadline = None
+            self.at = None
             self._expired()

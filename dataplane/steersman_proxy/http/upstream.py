@@ -17,7 +17,7 @@ from steersman.clock import Clock
 from steersman.settings import Timeouts
 from steersman_proxy.exchange.messages import Failure, Header
 from steersman_proxy.http.attempt import Attempt
-from steersman_proxy.http.connection import READ_SIZE, Connection
+from steersman_proxy.http.connection import Connection, Scratch
 from steersman_proxy.http.endpoint import Endpoint, base_url
 from steersman_proxy.http.failure import AttemptFailed
 from steersman_proxy.http.framing import AnswerFraming
@@ -121,7 +121,7 @@ class UpstreamPool:
         self._idle_limit = idle_limit
         self._max_head_bytes = max_head_bytes
         self._tls = tls
-        self._scratch = memoryview(bytearray(READ_SIZE))
+        self._scratch = Scratch()
         self._idle = IdleConnections(max_per_endpoint=max_idle_per_engine)
         self._connections: set[Connection] = set()
         self.writes = WriteBatch()

@@ -30,10 +30,10 @@ from steersman_proxy.exchange.messages import (
 )
 from steersman_proxy.http.drive import Means
 from steersman_proxy.http.endpoint import base_url
-from steersman_proxy.http.framing import whole_chunks
 from steersman_proxy.http.sending import Sending
 from steersman_proxy.http.splice.client import Client
 from steersman_proxy.http.splice.head import RegularHead
+from steersman_proxy.http.splice.relay import relay_of
 from steersman_proxy.http.splice.writer import AnswerWriter
 from steersman_proxy.http.upstream import UpstreamRequest
 from steersman_proxy.own.answer import OwnAnswer
@@ -323,7 +323,9 @@ class SplicedRequest:
                 sending.forget_request()
                 self._head.forget_lines()
                 if self._passes and self._writer.chunked and framing.plain is None:
-                    sending.relay = self._relay
+                    sending.relay = relay_of(
+                        exchange, framing=framing, writer=self._writer, client=self._client
+                    )
             elif framing.complete and framing.parts:
                 self._step(exchange.answer_collected(sending.take()))
                 return
@@ -332,18 +334,6 @@ class SplicedRequest:
             failure = sending.failure
             self._let_go()
             self._carry_out(exchange.attempt_failed(failure.failure, str(failure)))
-
-    def _relay(self, data: bytes) -> bool:
-        """Pass chunks on as they came, if nothing came before them that still waits."""
-        client, sending = self._client, self._sending
-        size = whole_chunks(data)
-        if not size or self._writer.pending or client.writing_paused:
-            return False
-        if sending is None or sending.framing.parts:
-            return False
-        self.exchange.passed(size)
-        client.put(data)
-        return True
 
     def _pump(self) -> None:
         """Pass on what is here, as far as the client takes it."""
