@@ -9,6 +9,7 @@ from typing import cast
 from steersman.clock import Clock
 from steersman_proxy.exchange.messages import Failure
 from steersman_proxy.http.attempt import Attempt
+from steersman_proxy.http.endpoint import Endpoint
 from steersman_proxy.http.failure import AttemptFailed
 from steersman_proxy.http.framing import InvalidAnswer
 from steersman_proxy.http.timer import MovingDeadline
@@ -74,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         scratch: "Scratch",
         idle_limit: float,
         writes: WriteBatch,
+        endpoint: Endpoint,
         released: Callable[["Connection"], None],
         lost: Callable[["Connection"], None],
     ) -> None:
@@ -81,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self.get_buffer = scratch.get_buffer  # type: ignore[method-assign, assignment]
         self._idle_limit = idle_limit
         self._writes = writes
+        self.endpoint = endpoint
+        """What it is connected to."""
         self._released = released
         self._lost = lost
         self._now = clock.now

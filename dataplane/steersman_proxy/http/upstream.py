@@ -10,7 +10,6 @@ import errno
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 from steersman.clock import Clock
@@ -228,8 +227,9 @@ class UpstreamPool:
             scratch=self._scratch,
             idle_limit=self._idle_limit,
             writes=self.writes,
-            released=partial(self._idle.put, endpoint),
-            lost=partial(self._lost, endpoint),
+            endpoint=endpoint,
+            released=self._released,
+            lost=self._lost,
         )
         seconds = request.timeouts.connect
         try:
@@ -266,8 +266,11 @@ class UpstreamPool:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    def _lost(self, endpoint: Endpoint, connection: Connection) -> None:
-        self._idle.discard(endpoint, connection)
+    def _released(self, connection: Connection) -> None:
+        self._idle.put(connection.endpoint, connection)
+
+    def _lost(self, connection: Connection) -> None:
+        self._idle.discard(connection.endpoint, connection)
         self._connections.discard(connection)
         if not self._connections and self._all_lost is not None and not self._all_lost.done():
             self._all_lost.set_result(None)

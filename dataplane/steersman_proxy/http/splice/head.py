@@ -94,7 +94,11 @@ class RegularHead(RequestHead):
         """Of the lines that differ within the shape, in their order."""
 
     def forget_lines(self) -> None:
-        """The engine has answered, so that the head will not be sent again."""
+        """The engine has answered, so that the head will not be sent again. Its id is kept, for what
+        is told of the request afterwards.
+        """
+        given = self.raw.get(b"x-request-id")
+        self.raw = {} if given is None else {b"x-request-id": given}
         self._pairs = []
         self._lines = self._fields = ()
 
