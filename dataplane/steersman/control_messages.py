@@ -1,7 +1,8 @@
 """The messages of the control socket, as structs; :mod:`steersman.control` reads and writes them.
 
 Each becomes an array of its tag and its fields in order. Fields are only ever added at the end and
-with a default; tags are never used twice.
+with a default; tags are never used twice. A tag that the reader does not know ends the session, so a
+new one is said only to whom :class:`Hello` or :class:`Welcome` have shown to know it.
 """
 
 from enum import StrEnum
@@ -23,6 +24,10 @@ MAX_TABLE_FRAME = 16 * 1024**2
 
 MAX_PROXY_FRAME = 1024**2
 """Bytes of a message from a proxy; the largest is a report on :data:`MAX_ROWS` engines."""
+
+SAID_VERSION = "version"
+"""The kind of an :class:`Observe` of an engine whose own answer named another version than the table
+does; ``sample`` is that version, empty if the engine has none any more."""
 
 MAX_NAME = 512
 """Characters of an id, a URL, a name or an address."""
@@ -169,10 +174,14 @@ class Ping(_Message, frozen=True, array_like=True, tag=11):
 
 
 class Observe(_Message, frozen=True, array_like=True, tag=12):
-    """A proxy saw something of an engine that the operator may want to look at. Advisory."""
+    """A proxy saw something of an engine that the operator may want to look at. Advisory.
+
+    Any ``kind`` is a message, so that a proxy may have kinds that its operator does not know.
+    """
 
     engine: Name
     kind: Name
+    """:data:`SAID_VERSION`, or a word for people."""
     sample: Text = ""
 
 

@@ -80,6 +80,9 @@ class EngineRow(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The engine is known to be broken; it serves nothing and its version does not count."""
     boot_id: str | None = None
     """Changes when the engine's process starts anew; ``None`` if it was never learnt."""
+    cache_generation: int = 0
+    """Raised at every change of the engine's weights and every flush of its cache: what was known of
+    its KV blocks is void. Engines tell of both late or not at all, so the writer's word counts."""
 
     @property
     def control(self) -> Control:

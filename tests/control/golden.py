@@ -8,6 +8,7 @@ yet reads as its default, see :func:`as_of`.
 import msgspec
 
 from steersman.control import (
+    SAID_VERSION,
     Ack,
     Bye,
     Cut,
@@ -81,6 +82,7 @@ TABLE = Table(
             trust=Trust.VERIFIED,
             failed=True,
             boot_id="b7",
+            cache_generation=5,
         ),
         EngineRow(id="e2", url="https://engine.example:8000", pool="bare"),
     ),
@@ -94,6 +96,7 @@ FROM_PROXY: dict[str, FromProxy] = {
     "nack": Nack(12, Epoch(3, 41), Epoch(3, 40), "empty", "no engines"),
     "in-flight": InFlight(12, Epoch(3, 41), {"pod-1:30000": 3, "e2": 0}, 5),
     "observe": Observe("e2", "unknown_version", "19"),
+    "observe-version": Observe("pod-1:30000", SAID_VERSION, "18"),
     "bye": Bye("shutting down"),
     "pong": Pong(4, Epoch(3, 41), "00ff00ff00ff00ff", 0.25),
 }
@@ -111,16 +114,20 @@ FROM_OPERATOR: dict[str, FromOperator] = {
 
 def as_of(release: str, message: FromProxy | FromOperator) -> FromProxy | FromOperator:
     """The message as far as a release could say it."""
-    if release != "0.1" or not isinstance(message, Snapshot):
+    if not isinstance(message, Snapshot):
         return message
-    pool, *others = message.table.pools
-    assert pool.settings is not None
-    settings = msgspec.structs.replace(
-        pool.settings,
-        timeouts=msgspec.structs.replace(pool.settings.timeouts, stale=Timeouts().stale),
-        breaker=BreakerSettings(),
-    )
-    pools = (msgspec.structs.replace(pool, settings=settings), *others)
-    return msgspec.structs.replace(
-        message, table=msgspec.structs.replace(message.table, pools=pools)
-    )
+    table = message.table
+    if release in ("0.1", "0.2"):
+        engines = (msgspec.structs.replace(row, cache_generation=0) for row in table.engines)
+        table = msgspec.structs.replace(table, engines=tuple(engines))
+    if release == "0.1":
+        pool, *others = table.pools
+        assert pool.settings is not None
+        settings = msgspec.structs.replace(
+            pool.settings,
+            timeouts=msgspec.structs.replace(pool.settings.timeouts, stale=Timeouts().stale),
+            breaker=BreakerSettings(),
+        )
+        pools = (msgspec.structs.replace(pool, settings=settings), *others)
+        table = msgspec.structs.replace(table, pools=pools)
+    return msgspec.structs.replace(message, table=table)

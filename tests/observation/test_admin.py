@@ -117,7 +117,7 @@ async def test_status_shows_the_table_and_every_engine():
     clock = FakeClock()
     settings = PoolSettings(version_policy=LatestOnly())
     fleet = fleet_of(
-        row("e1"),
+        row("e1", cache_generation=4),
         row("e2", version="6"),
         row("e3", paused=True, gate=CLOSED),
         clock=clock,
@@ -165,6 +165,7 @@ async def test_status_shows_the_table_and_every_engine():
         "version": "7",
         "table_version": "7",
         "trust": "verified",
+        "cache_generation": 4,
         "healthy": True,
         "conditions": ["AuthFailed"],
         "breaker": {"state": "closed", "failures": 0, "probing": False, "probe_in": None},

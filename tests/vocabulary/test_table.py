@@ -1,6 +1,7 @@
 """Rows, tables, clock and errors: what the parts of Steersman exchange."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,6 +10,8 @@ from steersman import errors
 from steersman.clock import Deadline, FakeClock, MonotonicClock
 from steersman.engine import Control, EngineRow, Gate
 from steersman.table import Epoch, PoolRow, Table
+from steersman_proxy.tablefile.load import load_table_file
+from steersman_proxy.tablefile.reader import TableReader
 
 ROW = EngineRow(id="e0", url="http://127.0.0.1:1", pool="p")
 
@@ -48,13 +51,34 @@ def test_a_reader_ignores_fields_of_a_later_release() -> None:
     assert decoded == ROW
 
 
+def test_a_row_of_a_release_before_has_a_cache_that_was_never_cleared() -> None:
+    encoded = msgspec.msgpack.decode(msgspec.msgpack.encode(ROW))
+
+    assert msgspec.convert(encoded[:-1], EngineRow) == ROW
+    assert ROW.cache_generation == 0
+
+
+@pytest.mark.parametrize(("key", "generation"), [("", 0), (", cacheGeneration: 3", 3)])
+def test_a_table_file_may_leave_the_cache_generation_out(
+    tmp_path: Path, key: str, generation: int
+) -> None:
+    file = tmp_path / "table.yaml"
+    file.write_text(f"pools: [{{name: p, engines: [{{url: 'http://e:1'{key}}}]}}]\n")
+
+    (engine,) = TableReader().read(load_table_file(file)).engines
+
+    assert engine.cache_generation == generation
+
+
 def test_the_digest_differs_with_contents_and_not_with_the_epoch_or_the_order() -> None:
     other = msgspec.structs.replace(ROW, id="e1")
     closed = msgspec.structs.replace(ROW, gate=Gate(open=False, count=1))
+    cleared = msgspec.structs.replace(ROW, cache_generation=1)
     table = Table(epoch=Epoch(0, 1), engines=(ROW, other))
 
     assert table.digest() == Table(epoch=Epoch(3, 4), engines=(other, ROW)).digest()
     assert table.digest() != Table(epoch=Epoch(0, 1), engines=(closed, other)).digest()
+    assert table.digest() != Table(epoch=Epoch(0, 1), engines=(cleared, other)).digest()
 
 
 def test_a_deadline_counts_on_the_injected_clock() -> None:

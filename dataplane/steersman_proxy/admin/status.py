@@ -99,6 +99,7 @@ class StatusPage:
             "version": engine.version,
             "table_version": row.version,
             "trust": engine.trust,
+            "cache_generation": row.cache_generation,
             "healthy": engine.healthy,
             "conditions": [condition.value for condition in self._health.conditions(engine)],
             "breaker": breaker_content(engine.breaker),

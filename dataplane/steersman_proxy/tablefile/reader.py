@@ -93,6 +93,7 @@ def _engine_row(entry: EngineEntry, *, pool: str, gates: dict[tuple[str, str], G
         trust=trust,
         failed=entry.failed,
         boot_id=entry.boot_id,
+        cache_generation=entry.cache_generation,
     )
 
 

@@ -98,6 +98,9 @@ class EngineEntry(Model):
     """Known to be broken: it serves nothing and its version does not count."""
     boot_id: Text | None = None
     """Anything that changes when the engine's process starts anew."""
+    cache_generation: Whole = 0
+    """To be raised when its weights are changed or its cache is flushed: what was known of its KV
+    blocks is void."""
 
     @model_validator(mode="after")
     def _one_state(self) -> Self:
