@@ -220,7 +220,7 @@ def could_serve(
         return False
     if engine.control is Control.ASLEEP or trust is Trust.UNCERTAIN:
         return False
-    if trust in (Trust.UNSYNCED, Trust.UNKNOWN) and fleet_max is not None:
+    if trust is Trust.UNSYNCED or (trust is Trust.UNKNOWN and fleet_max is not None):
         return admit_unsynced and isinstance(policy, AnyVersion)
     return True
 

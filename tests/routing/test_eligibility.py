@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from steersman.engine import Gate, Role, Trust
-from steersman.errors import NoAvailableEngine
+from steersman.errors import NoAvailableEngine, TargetUnavailable
 from steersman.policy import AnyVersion, LatestOnly, MinVersion, parse_policy
 from steersman.settings import PoolSettings, RoutingPolicy
 from steersman.table import Epoch
@@ -98,13 +98,36 @@ def test_an_engine_out_for_its_state_is_out_under_every_policy(
     assert pool.reason_out(bad, role=Role.PLAIN, policy=parse_policy(policy)) is reason
 
 
-@pytest.mark.parametrize("trust", [Trust.UNSYNCED, Trust.UNKNOWN])
-def test_unsynced_engines_serve_until_the_pool_has_a_version(trust: Trust) -> None:
-    rows = [row("a", None, trust=trust), row("b", None, trust=trust)]
+def test_engines_without_a_version_serve_until_the_pool_has_one() -> None:
+    rows = [row("a", None, trust=Trust.UNKNOWN), row("b", None, trust=Trust.UNKNOWN)]
     made = fleet(*rows, fleet_max=None)
     assert outcomes(made, request()) == {"a", "b"}
     made.apply(table([row("a", "1"), rows[1]], fleet_max="1", seq=2))
     assert outcomes(made, request()) == {"a"}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_that_nobody_is_left_with_the_version_does_not_make_the_others_right(policy: str) -> None:
+    """Field failure 1 with all engines at once: they were restarted, so that no version counts."""
+    rows = [row("a", None, trust=Trust.UNSYNCED), row("b", None, trust=Trust.UNSYNCED)]
+    made = fleet(*rows, fleet_max=None)
+
+    error = refused(made, request(policy))
+
+    assert isinstance(error, NoAvailableEngine)
+    assert error.reasons == {"unsynced": 2}
+    assert isinstance(refused(made, request(policy, target="a")), TargetUnavailable)
+    assert isinstance(refused(made, request(policy, affinity="key")), NoAvailableEngine)
+    assert made.at_once(None) is None
+    assert made.at_once("key") is None
+
+
+def test_whoever_admits_unsynced_engines_has_them_also_when_there_are_no_others() -> None:
+    settings = PoolSettings(policy=RoutingPolicy.ROUND_ROBIN, admit_unsynced=True)
+    rows = [row("a", None, trust=Trust.UNSYNCED), row("b", None, trust=Trust.UNSYNCED)]
+    made = fleet(*rows, fleet_max=None, settings=settings)
+    assert outcomes(made, request()) == {"a", "b"}
+    assert isinstance(refused(made, request("latest-only")), NoAvailableEngine)
 
 
 def test_admit_unsynced_admits_them_to_any_only() -> None:

@@ -1,15 +1,24 @@
 """What survives a table, what an engine's own report changes, and where requests are counted."""
 
+from typing import Any
+
 import pytest
 
 from steersman.engine import Role, Trust
-from steersman.errors import ModelNotFound, ModelRequired, NoTable
-from steersman.policy import AnyVersion, LatestOnly
+from steersman.errors import (
+    ModelNotFound,
+    ModelRequired,
+    NoAvailableEngine,
+    NoTable,
+    TargetUnavailable,
+)
+from steersman.policy import AnyVersion, LatestOnly, parse_policy
 from steersman.settings import PoolSettings, RoutingPolicy
 from steersman.table import Epoch, PoolRow, Table
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.fleet import Fleet
 from tests.routing.support import (
+    CLOSED,
     POOL,
     chosen,
     fleet,
@@ -192,6 +201,71 @@ def test_default_from_an_engine_that_had_a_version_means_it_restarted() -> None:
     assert made.observe(one, "7")
     assert not one.overlaid
     assert outcomes(made, request("any")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("said", ["7", "8", None])
+@pytest.mark.parametrize("fleet_max", ["7", None])
+def test_half_written_weights_stay_so_whatever_the_engine_says(
+    said: str | None, fleet_max: str | None
+) -> None:
+    torn = row("a", "6", trust=Trust.UNCERTAIN)
+    made = fleet(
+        torn,
+        fleet_max=fleet_max,
+        settings=PoolSettings(policy=RoutingPolicy.ROUND_ROBIN, admit_unsynced=True),
+    )
+    one = engine(made, "a")
+    made.observe(one, "7")
+
+    made.observe(one, said, seen_default=said is None)
+
+    assert (one.version, one.trust) == (said, Trust.UNCERTAIN)
+    for policy in ("any", "latest-only"):
+        assert isinstance(refused(made, request(policy)), NoAvailableEngine)
+        assert isinstance(refused(made, request(policy, target="a")), TargetUnavailable)
+    made.apply(table([row("a", "8")], fleet_max="8", seq=2))
+    assert outcomes(made, request()) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "barred"),
+    [
+        ({}, False),
+        ({"gate": CLOSED}, False),
+        ({"paused": True}, False),
+        ({"version": "6"}, False),
+        ({"trust": Trust.UNCERTAIN, "gate": CLOSED}, True),
+        ({"trust": Trust.UNSYNCED, "version": None}, True),
+        ({"trust": Trust.UNKNOWN, "version": None}, True),
+    ],
+)
+def test_what_was_chosen_is_sent_unless_nobody_vouches_for_the_weights_any_more(
+    changes: dict[str, Any], barred: bool
+) -> None:
+    made = fleet(row("a"))
+    held = selected(made, request())
+    made.apply(table([row("a", **changes)], seq=2))
+
+    assert made.barred(held.engine, None) is barred
+
+    made.apply(table([], seq=3))
+    assert not made.barred(held.engine, None), "it is gone, and nobody says what it has"
+    held.guard.release()
+
+
+def test_a_pool_that_admits_unsynced_engines_bars_them_from_strict_requests_alone() -> None:
+    settings = PoolSettings(policy=RoutingPolicy.ROUND_ROBIN, admit_unsynced=True)
+    made = fleet(row("a", None, trust=Trust.UNSYNCED), settings=settings)
+    one = engine(made, "a")
+
+    assert not made.barred(one, None)
+    assert not made.barred(one, parse_policy("any"))
+    assert made.barred(one, parse_policy("latest-only"))
+
+
+def test_a_plain_relay_bars_nobody() -> None:
+    made = fleet(row("a", trust=Trust.UNCERTAIN), rl_enabled=False)
+    assert not made.barred(engine(made, "a"), None)
 
 
 def test_default_from_an_engine_that_never_showed_a_version_means_nothing() -> None:

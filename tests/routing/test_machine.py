@@ -304,7 +304,8 @@ class Routing(RuleBasedStateMachine):
             self.shown.add(identity)
             after = (version, engine.row.trust)
         elif identity in self.shown:
-            after = (None, Trust.UNSYNCED)
+            torn = engine.row.trust is Trust.UNCERTAIN
+            after = (None, Trust.UNCERTAIN if torn else Trust.UNSYNCED)
         self.overlay[name] = after
         assert self.fleet.observe(engine, version, seen_default=version is None) == (
             before != after

@@ -250,10 +250,12 @@ class Exchange(ExchangeState):
 
         A gate that has closed meanwhile changes nothing: the request is counted, and waited for.
         But of a pool that is fenced by now the operator may have counted this proxy out, requests
-        and all; the process may have stood still since the choice, or connecting took that long.
+        and all; and an engine's weights may have become uncertain under a request that is in flight.
+        The process may have stood still since the choice, or connecting took that long, or a
+        connection was closed and the request is to be sent again.
         """
         assert self._selected is not None, "nobody was chosen"
-        return not self._context.fleet.fenced_out(self._selected.engine)
+        return not self._context.fleet.barred(self._selected.engine, self._admission.policy)
 
     def attempt_failed(self, failure: Failure, detail: str = "") -> Action:
         """The engine gave no head. Another one is tried only if it surely got no request."""

@@ -23,6 +23,7 @@ from steersman.versions import VersionOrder
 # Members of enums, looked up once: Python 3.11 takes 70 ns for each, and tables have a thousand rows.
 _VERIFIED = Trust.VERIFIED
 _UNCERTAIN = Trust.UNCERTAIN
+_UNSYNCED = Trust.UNSYNCED
 
 
 class Reason(StrEnum):
@@ -104,9 +105,7 @@ def reason_out(
         return Reason.ROLE
     if not rl_enabled:
         return _broken(engine) if engine.healthy else Reason.UNHEALTHY
-    # Admitted or not, an unsynced engine cannot satisfy a policy that compares versions.
-    admit_unsynced = settings.admit_unsynced and isinstance(policy, AnyVersion)
-    reason = _unfit(engine, needs_sync=fleet_max is not None and not admit_unsynced)
+    reason = _unfit(engine, fleet_max=fleet_max, policy=policy, settings=settings)
     if reason is not None:
         return reason
     if engine.row.paused:
@@ -125,18 +124,41 @@ def _broken(engine: Facts) -> Reason | None:
     return Reason.BREAKER_OPEN if engine.breaker_open else None
 
 
-def _unfit(engine: Facts, *, needs_sync: bool) -> Reason | None:
+def _unfit(
+    engine: Facts, *, fleet_max: str | None, policy: VersionPolicy, settings: PoolSettings
+) -> Reason | None:
     """What waiting does not cure."""
     if engine.row.failed:
         return Reason.FAILED
-    if engine.trust is _UNCERTAIN:
+    trust = engine.trust
+    if trust is _UNCERTAIN:
         return Reason.UNCERTAIN
     if engine.row.released:
         return Reason.ASLEEP
-    if needs_sync and engine.trust is not _VERIFIED:
-        # Both `unsynced` and `unknown`: the pool has a version and this engine has not shown it.
+    if trust is not _VERIFIED and untrusted(
+        trust, fleet_max=fleet_max, policy=policy, settings=settings
+    ):
         return Reason.UNSYNCED
     return None if engine.healthy else Reason.UNHEALTHY
+
+
+def untrusted(
+    trust: Trust, *, fleet_max: str | None, policy: VersionPolicy, settings: PoolSettings
+) -> bool:
+    """Whether weights of which that is known may not answer a request under ``policy``.
+
+    Half-written ones never may. Others that were not read back may as long as the pool has no version,
+    or if it admits them; but a policy that compares versions they cannot satisfy.
+    """
+    if trust is _VERIFIED:
+        return False
+    if trust is _UNCERTAIN:
+        return True
+    if settings.admit_unsynced and isinstance(policy, AnyVersion):
+        return False
+    # `unknown` of a pool that has a version has not shown it. `unsynced` stays so when nobody is left
+    # that has it, because all were restarted.
+    return trust is _UNSYNCED or fleet_max is not None
 
 
 _OF_VERDICT: Mapping[Verdict, Reason | None] = {
@@ -171,7 +193,8 @@ def sentence(
         case Reason.ASLEEP:
             return f"has released the memory of its {' and '.join(engine.row.released)}"
         case Reason.UNSYNCED:
-            return f"shows {version} ({engine.trust.value}) while the pool is at {fleet_max}"
+            pool = "has had one" if fleet_max is None else f"is at {fleet_max}"
+            return f"shows {version} ({engine.trust.value}) while the pool {pool}"
         case Reason.STALE:
             newest = "" if fleet_max is None else f", the newest is {fleet_max}"
             return f"{version} is too old for {policy}{newest}"

@@ -12,11 +12,13 @@ from functools import partial
 from steersman.clock import Clock
 from steersman.engine import EngineRow, Role, Trust
 from steersman.errors import ModelNotFound, NoTable, RequestError
+from steersman.policy import VersionPolicy
 from steersman.settings import PoolSettings
 from steersman.table import PoolRow, Table
 from steersman.versions import numeric
 from steersman_proxy.load.breaker import Breaker, BreakerState, Cooldowns
 from steersman_proxy.load.inflight import EngineLoad, Guard
+from steersman_proxy.routing.eligibility import untrusted
 from steersman_proxy.routing.eligible import Eligible
 from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.freshness import Freshness
@@ -26,8 +28,11 @@ from steersman_proxy.routing.selection import decide, decide_new, withheld
 from steersman_proxy.routing.view import PLAIN, PoolView, RoutingView
 from steersman_proxy.routing.waiting import WaitingRoom
 
+# Looked up once: every request asks.
 _CLOSED = BreakerState.CLOSED
-"""Looked up once: every selection asks."""
+_UNCERTAIN = Trust.UNCERTAIN
+_UNSYNCED = Trust.UNSYNCED
+_VERIFIED = Trust.VERIFIED
 
 
 class Fleet:
@@ -160,15 +165,16 @@ class Fleet:
         nor the row's trust. ``seen_default`` says that the engine reported ``default``. From an
         engine that once reported a version to this process this means that it was restarted with
         other weights: it counts as unversioned and unsynced. From others it means nothing, since an
-        engine without a label reports it all along.
+        engine without a label reports it all along. Half-written weights stay so, whatever name an
+        engine gives them.
         """
+        trust = engine.row.trust
         if version is not None:
             engine.seen_version = True
-            trust = engine.row.trust
             if _same_number(version, engine.row.version):
                 version = engine.row.version
         elif seen_default and engine.seen_version:
-            trust = Trust.UNSYNCED
+            trust = trust if trust is _UNCERTAIN else _UNSYNCED
         else:
             return False
         if engine.version == version and engine.trust is trust:
@@ -255,11 +261,32 @@ class Fleet:
         return _pick(pool, eligible, role=role, affinity=request.affinity)
 
     def fenced_out(self, engine: Engine) -> bool:
-        """Whether nothing at all may be started on an engine now: its pool is fenced, and the operator
-        out of contact for so long that it may count this proxy out.
+        """Whether its pool is fenced, and the operator out of contact for so long that it may count this
+        proxy out.
         """
         pool = engine.pool
         return pool is not None and pool.settings.fence and self.rl_enabled and self.freshness.stale
+
+    def barred(self, engine: Engine, policy: VersionPolicy | None) -> bool:
+        """Whether an engine that was chosen for a request under ``policy`` (``None`` is the pool's) must
+        not be sent to any more.
+
+        A gate that has closed since is no reason: the request is counted, and waited for. But weights
+        that nobody vouches for any more would make its answer: those of a refit in place that
+        failed, or of a process that has started anew while a connection was made.
+        """
+        pool = engine.pool
+        if pool is None or not self.rl_enabled:
+            return False
+        return self.fenced_out(engine) or (
+            engine.trust is not _VERIFIED
+            and untrusted(
+                engine.trust,
+                fleet_max=pool.fleet_max,
+                policy=policy or pool.settings.version_policy,
+                settings=pool.settings,
+            )
+        )
 
     def dispatch(self, request: RouteRequest, *, room: Room) -> Selected | Wait | RequestError:
         """Like :meth:`select`, for requests whose turn it is: it does not look at who waits."""

@@ -138,7 +138,7 @@ class Ordinary(Sending, WholeReader):
 
     def may_be_sent(self) -> bool:
         # Asked again right before writing: the process may have stood still since the choice.
-        return not self._lane.context.fleet.fenced_out(self.selected.engine)
+        return not self._lane.context.fleet.barred(self.selected.engine, None)
 
     def on_new_connection(self) -> SplicedRequest:
         """Send it where no connection is idle, which takes the long way."""
