@@ -6,16 +6,19 @@ through ``steersman sim-engine``.
 
 from steersman_sim.engine.config import INSTANT, EngineConfig, Runtime, TimeModel, Timings
 from steersman_sim.engine.engine import SimEngine
-from steersman_sim.engine.faults import Fault, When
+from steersman_sim.engine.faults import PRESETS, REFIT, Fault, Lie, When
 from steersman_sim.engine.journal import Entry, Generation, Journal
 
 __all__ = [
     "INSTANT",
+    "PRESETS",
+    "REFIT",
     "EngineConfig",
     "Entry",
     "Fault",
     "Generation",
     "Journal",
+    "Lie",
     "Runtime",
     "SimEngine",
     "TimeModel",

@@ -12,6 +12,7 @@ import uvloop
 from steersman.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from steersman_sim.engine.config import EngineConfig, Runtime, TimeModel, Timings
 from steersman_sim.engine.engine import SimEngine
+from steersman_sim.engine.faults import PRESETS
 
 EXIT_DIED = 3
 """The exit code of an engine that crashed."""
@@ -84,6 +85,14 @@ class SimEngineCommand:
             option = f"--time-{name.replace('_', '-')}"
             add(option, type=type(value), default=value, help=f"{about} (default %(default)s)")
         add("--journal-limit", type=int, default=default.journal_limit, help="entries to keep")
+        add(
+            "--fault",
+            action="append",
+            default=[],
+            metavar="ROUTE=FAULT",
+            help="arm a fault, as JSON or by name, for a path, for * or for refit, which means "
+            f"whatever loads weights; names: {', '.join(PRESETS)} (may be repeated)",
+        )
 
         engine = parser.add_argument_group("engine")
         add = engine.add_argument
@@ -153,12 +162,14 @@ class SimEngineCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Serve until SIGTERM or SIGINT (0), or until the engine dies (3)."""
         try:
-            config = config_of(args)
+            engine = SimEngine(config_of(args))
+            for fault in args.fault:
+                engine.faults.arm_text(fault)
         except ValueError as error:
             print(f"steersman sim-engine: {error}", file=sys.stderr)
             return EXIT_USAGE
         try:
-            return uvloop.run(serve(config, announce=_announce))
+            return uvloop.run(serve(engine, announce=_announce))
         except OSError as error:
             print(f"steersman sim-engine: {error}", file=sys.stderr)
             return EXIT_FAILED
@@ -221,9 +232,8 @@ def config_of(args: argparse.Namespace) -> EngineConfig:
     )
 
 
-async def serve(config: EngineConfig, *, announce: Callable[[str], None]) -> int:
+async def serve(engine: SimEngine, *, announce: Callable[[str], None]) -> int:
     """Run one engine to its end; returns the exit code."""
-    engine = SimEngine(config)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

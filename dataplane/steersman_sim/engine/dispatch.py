@@ -12,7 +12,7 @@ from steersman_sim.engine.core import EngineCore
 from steersman_sim.engine.faults import Fault, Faults, When
 from steersman_sim.engine.journal import Entry, Journal
 from steersman_sim.engine.listener import reset
-from steersman_sim.engine.replies import Refusal, json_reply, not_found, text_reply
+from steersman_sim.engine.replies import Refusal, answer_of, json_reply, not_found
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Dispatcher:
     async def _answer(
         self, request: web.BaseRequest, entry: Entry, body: bytes
     ) -> web.StreamResponse:
-        fault = self._faults.strike(entry.path)
+        fault = self._faults.strike(entry.path, body)
 
         def cut() -> None:
             entry.cut = True
@@ -132,6 +132,4 @@ class Dispatcher:
             await asyncio.Event().wait()
         if fault.status is None:
             return None
-        if isinstance(fault.body, str):
-            return text_reply(fault.body, status=fault.status)
-        return json_reply(fault.body, status=fault.status)
+        return answer_of(fault.body, status=fault.status)

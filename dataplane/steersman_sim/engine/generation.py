@@ -29,6 +29,7 @@ _WORD_TOKENS = 6
 """Five letters and a space."""
 
 _WORD_BYTES = [word + b" " for word in _WORDS]
+_GARBAGE = b"#?!"
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -60,6 +61,11 @@ def token_at(key: int, position: int) -> int:
     """The token at an output position."""
     word, letter = divmod(position, _WORD_TOKENS)
     return _WORD_BYTES[_mix(key + word * _GOLDEN) % len(_WORD_BYTES)][letter]
+
+
+def garbage_at(position: int) -> int:
+    """What weights that are no weights generate: no word, and not to be taken for one."""
+    return _GARBAGE[position % len(_GARBAGE)]
 
 
 def logprob_at(key: int, position: int) -> float:

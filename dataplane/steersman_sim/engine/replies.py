@@ -32,6 +32,15 @@ def empty_reply(*, status: int = 200) -> web.Response:
     return web.Response(status=status, headers=_BASE_HEADERS)
 
 
+def answer_of(body: Any, *, status: int) -> web.Response:
+    """Whatever a test wants to have answered: JSON, or a string as plain text."""
+    return (
+        text_reply(body, status=status)
+        if isinstance(body, str)
+        else json_reply(body, status=status)
+    )
+
+
 class Refusal(Exception):
     """A request that is answered with an error; the dialect's handlers choose the shape."""
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from steersman_sim.engine.config import EngineConfig
-from steersman_sim.engine.generation import token_at
+from steersman_sim.engine.generation import garbage_at, token_at
 from steersman_sim.engine.kvcache import CacheObserver, KvPool, digests_of
 from steersman_sim.engine.sequence import Finish, FinishKind, Phase, Sequence
 from steersman_sim.engine.tokens import EOS
@@ -361,7 +361,12 @@ class Scheduler:
         output = sequence.output
         position = len(output)
         ends = sequence.stop_after == position + 1
-        token = EOS if ends else token_at(sequence.key, position)
+        if ends:
+            token = EOS
+        elif sequence.garbage:
+            token = garbage_at(position)
+        else:
+            token = token_at(sequence.key, position)
         output.append(token)
         self._context_tokens += 1
         self.generated_tokens += 1

@@ -81,6 +81,7 @@ class Sequence:
         "digests",
         "finish",
         "first_token",
+        "garbage",
         "key",
         "lease",
         "logprobs",
@@ -125,6 +126,8 @@ class Sequence:
         self.logprobs: list[float] | None = [] if want_logprobs else None
         self.marks: Marks = []
         self.key = 0
+        self.garbage = False
+        """Whether the weights that it is generated with are no weights."""
         self.stop_after = 0
         """Output length at which EOS comes; 0 as long as no token was made, or for never."""
         self.phase = Phase.WAITING
@@ -154,6 +157,7 @@ class Sequence:
     def restamp(self, stamp: Stamp, *, seed: int, mean: float) -> None:
         """Begin a span: from here on tokens are made under ``stamp``."""
         self.marks.append((len(self.output), stamp))
+        self.garbage = not stamp.weights.sound
         self.key = answer_key(self.digest, seed=seed, nonce=self.nonce, weights=stamp.weights)
         if self.stop_after == 0 and not self.sampling.ignore_eos:
             self.stop_after = max(natural_length(self.key, mean=mean), self.sampling.min_tokens + 1)

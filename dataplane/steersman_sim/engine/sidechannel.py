@@ -38,6 +38,8 @@ class SideChannel:
                     return json_reply(self._engine.state())
                 case ("GET", "journal"):
                     return json_reply(self._journal(request))
+                case ("GET", "answers"):
+                    return json_reply(self._answers(request))
                 case ("DELETE", "journal"):
                     self._engine.journal.clear()
                     return json_reply({"ok": True})
@@ -70,6 +72,34 @@ class SideChannel:
             entry.to_json()
             for entry in self._engine.journal.entries
             if entry.number > since and path in (None, entry.path)
+        ]
+
+    def _answers(self, request: web.BaseRequest) -> list[dict[str, Any]]:
+        """Which weights made each answer, and what it was stamped with; without the texts, so that
+        it can be read often. Filtered by the query ``since`` (an entry number).
+        """
+        since = int(request.query.get("since", "0"))
+        return [
+            {
+                "number": entry.number,
+                "boot": entry.boot,
+                "path": entry.path,
+                "request_id": entry.header("X-Request-Id"),
+                "status": entry.status,
+                "complete": entry.ended is not None and not entry.cut and not entry.disconnected,
+                "sequences": [
+                    {
+                        "rid": one.rid,
+                        "finish": one.finish,
+                        "truth": one.truth,
+                        "stamped": one.stamped,
+                        "stale_cached_tokens": one.stale_cached_tokens,
+                    }
+                    for one in generations
+                ],
+            }
+            for entry in self._engine.journal.entries
+            if entry.number > since and (generations := entry.generations)
         ]
 
     async def _change_rank(self, body: bytes) -> None:

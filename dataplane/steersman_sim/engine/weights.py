@@ -11,6 +11,9 @@ from hashlib import blake2b
 UNDEFINED = "undefined"
 """The version of weights that were dropped from memory and not loaded again."""
 
+HALF_WRITTEN = "half-written"
+"""The version of weights whose load has stopped in the middle."""
+
 
 class LoadedWeights:
     """The contents of the weight memory after one load.
@@ -30,6 +33,11 @@ class LoadedWeights:
     def identity(self) -> str:
         """What the generated text depends on: equal for equal versions on different engines."""
         return self.source if self.version is None else self.version
+
+    @property
+    def sound(self) -> bool:
+        """Whether anything sensible can be generated with them."""
+        return self.source not in (UNDEFINED, HALF_WRITTEN)
 
     def checksum(self) -> str:
         """A hex digest of the contents: equal for the same source on different engines."""
@@ -54,6 +62,8 @@ class RankWeights:
 
     def __init__(self, *, label: str) -> None:
         self.stamp = Stamp(label, LoadedWeights(0, source=f"launch:{label}", version=label))
+        self._pretending = False
+        """Whether a load was claimed that did not happen: a name that is given then is a lie too."""
 
     @property
     def label(self) -> str:
@@ -65,10 +75,11 @@ class RankWeights:
         """What is in memory."""
         return self.stamp.weights
 
-    def load(self, source: str, *, version: str | None) -> None:
-        """Replace the weights. Without ``version`` the label stays what it was."""
+    def load(self, source: str, *, version: str | None, shown: bool = True) -> None:
+        """Replace the weights. Without ``version``, or if it is not ``shown``, the label stays."""
+        self._pretending = False
         loaded = LoadedWeights(self.weights.revision + 1, source=source, version=version)
-        self.stamp = Stamp(self.label if version is None else version, loaded)
+        self.stamp = Stamp(version if shown and version is not None else self.label, loaded)
 
     def relabel(self, version: str) -> None:
         """Set the label alone.
@@ -77,7 +88,9 @@ class RankWeights:
         made before: a load followed by a label is one refit in two calls.
         """
         weights = self.weights
-        if weights.version is None:
+        if self._pretending or not weights.sound:
+            pass
+        elif weights.version is None:
             weights.version = version
         elif weights.version != version:
             weights = LoadedWeights(weights.revision, source=weights.source, version=version)
@@ -85,5 +98,18 @@ class RankWeights:
 
     def discard(self) -> None:
         """Drop the weights: until the next load they are undefined, whatever the label says."""
-        lost = LoadedWeights(self.weights.revision + 1, source=UNDEFINED, version=UNDEFINED)
-        self.stamp = Stamp(self.label, lost)
+        self._spoil(UNDEFINED)
+
+    def tear(self) -> None:
+        """Write half of other weights over these. The label stays what it was."""
+        self._spoil(HALF_WRITTEN)
+
+    def pretend(self, version: str | None) -> None:
+        """Keep the weights, and let the label be that of others."""
+        self._pretending = True
+        self.stamp = Stamp(self.label if version is None else version, self.weights)
+
+    def _spoil(self, what: str) -> None:
+        self._pretending = False
+        spoilt = LoadedWeights(self.weights.revision + 1, source=what, version=what)
+        self.stamp = Stamp(self.label, spoilt)

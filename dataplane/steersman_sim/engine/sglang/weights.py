@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from steersman_sim.engine.call import Call
+from steersman_sim.engine.loading import MISSING, load_weights, shown_after
 from steersman_sim.engine.rank import Rank
 from steersman_sim.engine.replies import helper_error, json_reply
 from steersman_sim.engine.sglang.control import abort_all, flush
@@ -96,35 +97,38 @@ def _several_replicas(core: SglangCore) -> bool:
     return core.config.dp_size > 1
 
 
-async def _commit(core: SglangCore, *, source: str, options: _Options) -> tuple[bool, str]:
+async def _commit(call: Call, *, source: str, options: _Options) -> tuple[bool, str]:
     """Load the weights on all ranks, between two steps of each; then flush, if asked to."""
-
-    async def load(rank: Rank) -> None:
-        await core.pace.sleep(core.config.timings.refit_s)
-        rank.weights.load(source, version=options.weight_version)
-
-    await core.on_all_ranks(load)
-    core.watch.notify()
-    if options.flush_cache and not await flush(core):
+    core = core_of(call)
+    await load_weights(call, source, version=options.weight_version)
+    refuses = call.fault is not None and call.fault.refuse_flush
+    if options.flush_cache and (refuses or not await flush(core)):
         return False, "Cache flush failed after updating weights"
     if options.load_format is not None:
         core.load_format = options.load_format
     message = "Succeeded to update model weights."
     if options.weight_version is not None:
-        core.version = options.weight_version
+        core.version = shown_after(call, options.weight_version) or core.version
         message += f" Weight version updated to {options.weight_version}."
     core.watch.notify()
     return True, message
 
 
 async def update_from_disk(call: Call) -> web.Response:
-    """``/update_weights_from_disk``. On success the served model takes the name of the path."""
+    """``/update_weights_from_disk``. On success the served model takes the name of the path; where
+    there is nothing to read, nothing is changed.
+    """
     core = core_of(call)
     body = call.json(_FromDisk)
     if body.abort_all_requests:
         abort_all(core)
     async with core.gate.exclusive(hold_condition=False):
-        success, message = await _commit(core, source=f"disk:{body.model_path}", options=body)
+        if body.model_path.startswith(MISSING):
+            message = f"Failed to get weights iterator: no weights found at {body.model_path}."
+            success = False
+        else:
+            source = f"disk:{body.model_path}"
+            success, message = await _commit(call, source=source, options=body)
         if success:
             core.model = core.model_path = body.model_path
     paused: int | list[int] = [0] * core.config.dp_size if _several_replicas(core) else 0
@@ -139,7 +143,7 @@ async def _update_in_session(call: Call, body: _Options, *, source: str) -> web.
     async with core.gate.exclusive(hold_condition=True):
         if core.session is None:
             return _outcome(False, "No weight update session is open; call /begin_weight_update.")
-        return _outcome(*await _commit(core, source=source, options=body))
+        return _outcome(*await _commit(call, source=source, options=body))
 
 
 async def update_from_tensor(call: Call) -> web.Response:
@@ -172,7 +176,7 @@ async def update_from_ipc(call: Call) -> web.Response:
         abort_all(core)
     handles = ",".join(f"{uuid}={path}" for uuid, path in sorted(body.zmq_handles.items()))
     async with core.gate.exclusive(hold_condition=True):
-        return _outcome(*await _commit(core, source=f"ipc:{handles}", options=body))
+        return _outcome(*await _commit(call, source=f"ipc:{handles}", options=body))
 
 
 async def begin_weight_update(call: Call) -> web.Response:

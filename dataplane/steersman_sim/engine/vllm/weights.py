@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from steersman_sim.engine.call import Call
+from steersman_sim.engine.loading import MISSING, load_weights, spoil_weights
 from steersman_sim.engine.rank import Rank
 from steersman_sim.engine.replies import empty_reply, json_reply
 from steersman_sim.engine.vllm.control import string_error
@@ -44,15 +45,6 @@ class _Check(msgspec.Struct, kw_only=True):
     baseline: dict[str, Any] | None = None
 
 
-async def _load(core: VllmCore, source: str) -> None:
-    async def load(rank: Rank) -> None:
-        await core.pace.sleep(core.config.timings.refit_s)
-        rank.weights.load(source, version=None)
-
-    await core.on_all_ranks(load)
-    core.watch.notify()
-
-
 async def _relabel(core: VllmCore, version: str) -> None:
     async def relabel(rank: Rank) -> None:
         rank.weights.relabel(version)
@@ -62,7 +54,11 @@ async def _relabel(core: VllmCore, version: str) -> None:
 
 
 async def collective_rpc(call: Call) -> web.Response:
-    """``/collective_rpc``: ``reload_weights`` loads from disk; other methods do nothing."""
+    """``/collective_rpc``: ``reload_weights`` loads from disk; other methods do nothing.
+
+    The parameters are given up before the first file is opened, so that a path where nothing is
+    leaves half-written weights.
+    """
     core = core_of(call)
     try:
         body = call.json(_Rpc)
@@ -71,7 +67,10 @@ async def collective_rpc(call: Call) -> web.Response:
     workers = core.config.tp_size * core.config.dp_size
     if body.method == "reload_weights":
         path = body.kwargs.get("weights_path") or core.model_path
-        await _load(core, f"disk:{path}")
+        if path.startswith(MISSING):
+            await spoil_weights(core)
+            raise RuntimeError(f"Cannot find any model weights with `{path}`")
+        await load_weights(call, f"disk:{path}", version=None)
         return json_reply({"results": [None] * workers})
     return empty_reply()
 
@@ -107,7 +106,7 @@ async def update(call: Call) -> web.Response:
         return string_error("Weight transfer engine is not initialized", status=500)
     count = core.ranks[0].weights.weights.revision + 1
     shown = msgspec.json.encode(body.update_info, order="sorted").decode()
-    await _load(core, f"transfer:{count}:{shown}")
+    await load_weights(call, f"transfer:{count}:{shown}", version=None)
     return json_reply({"message": "Weights updated"})
 
 
@@ -153,6 +152,9 @@ async def weight_checker(call: Call) -> web.Response:
     """``/weight_checker``. ``reset`` zeroes the weights."""
     core = core_of(call)
     body = msgspec.json.decode(call.body or b"{}", type=_Check)
+    if body.action == "compare" and body.baseline is None:
+        detail = "action='compare' requires a 'baseline' object"
+        return json_reply({"detail": detail}, status=400)
     sums = {f"rank{rank.number}.model": rank.weights.weights.checksum() for rank in core.ranks}
     match body.action:
         case "checksum":
