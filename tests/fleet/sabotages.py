@@ -23,7 +23,7 @@ from steersman_operator.fleet import (
     readiness,
     step,
 )
-from steersman_operator.fleet.facts import Facts, Outcome
+from steersman_operator.fleet.facts import CallKind, Facts, Outcome
 from steersman_operator.fleet.state import Phase
 from tests.fleet.world.manager import Manager
 from tests.fleet.world.proxy import ModelProxy
@@ -275,6 +275,68 @@ def the_lease_is_not_looked_at() -> Iterator[None]:
         mock.patch.object(calling, "claimed", claimed),
         mock.patch.object(Manager, "obeys_the_lease", False),
     ):
+        yield
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+@sabotage
+def a_refused_refit_is_taken_to_have_changed_nothing() -> Iterator[None]:
+    """Whatever ended badly left the old weights in place."""
+    true = calling.call_ended
+
+    def call_ended(draft: Any, name: str, *, number: int, outcome: Any, detail: str) -> None:
+        operation = draft.engines[name].op
+        if operation is not None and operation.call is CallKind.REFIT and outcome is not Outcome.OK:
+            outcome = Outcome.REFUSED
+        true(draft, name, number=number, outcome=outcome, detail=detail)
+
+    with mock.patch.object(calling, "call_ended", call_ended):
+        yield
+
+
+@sabotage
+def uncertain_weights_are_forgotten_by_the_next_operator() -> Iterator[None]:
+    """What is written down of an engine leaves out that its weights may not be whole."""
+    true = meeting.new_engine
+
+    def new_engine(draft: Any, spec: Any, *, pool: str, record: Any) -> Any:
+        engine = true(draft, spec, pool=pool, record=record)
+        facts = msgspec.structs.replace(engine.facts, uncertain=False)
+        return msgspec.structs.replace(engine, facts=facts)
+
+    with (
+        mock.patch.object(leadership, "new_engine", new_engine),
+        mock.patch.object(membership, "new_engine", new_engine),
+    ):
+        yield
+
+
+@sabotage
+def loading_is_taken_to_disturb_nobody() -> Iterator[None]:
+    """Weights are brought in as memory is given back: without asking the proxies."""
+    true = readiness.disturbs_nobody
+
+    def disturbs_nobody(engine: Any, operation: Any) -> bool:
+        return operation.weights is not None or true(engine, operation)
+
+    with (
+        mock.patch.object(readiness, "disturbs_nobody", disturbs_nobody),
+        mock.patch.object(draining, "disturbs_nobody", disturbs_nobody),
+    ):
+        yield
+
+
+@sabotage
+def the_version_that_an_engine_shows_is_always_a_proof() -> Iterator[None]:
+    """A load whose outcome is unknown is over once the version is right, though it was before."""
+    true = calling._took_effect
+
+    def took_effect(engine: Any, operation: Any) -> bool:
+        return true(engine, msgspec.structs.replace(operation, unknown=False))
+
+    with mock.patch.object(calling, "_took_effect", took_effect):
         yield
 
 

@@ -88,7 +88,12 @@ class Truth(msgspec.Struct):
             case CallKind.SLEEP:
                 self.released = call.tags
             case CallKind.WAKE:
-                self.released = ()
+                self.released = tuple(tag for tag in self.released if tag not in call.tags)
+            case CallKind.REFIT | CallKind.LABEL:
+                assert call.weights is not None
+                self.version = call.weights.version
+            case CallKind.TRANSFER:
+                raise AssertionError("nobody calls for it")
 
 
 class Bench:

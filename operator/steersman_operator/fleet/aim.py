@@ -1,20 +1,47 @@
 """What an engine is to become now; not always what the spec asks for."""
 
+from collections.abc import Mapping
+
 from steersman.engine import Control
-from steersman_operator.fleet.spec import PoolSpec
+from steersman_operator.fleet.plan import may_close
+from steersman_operator.fleet.spec import PoolSpec, SourceKind, Weights
 from steersman_operator.fleet.state import EngineState
+from steersman_operator.fleet.weights import wanted
 
 
-def effective_goal(engine: EngineState, pool: PoolSpec) -> Control:
-    """What the spec asks for, unless that was tried and given up: then what was before.
+def aim(
+    engine: EngineState, pool: PoolSpec, *, engines: Mapping[str, EngineState]
+) -> tuple[Control, Weights | None]:
+    """The state, and the weights to be loaded on the way to it.
 
-    An engine whose weights are lost is not resumed: what it would generate is undefined. It is awake
-    and paused until somebody has loaded weights into it.
+    The state is what the spec asks for, unless that was tried and given up: then what was before. New
+    weights wait for their turn, and for the engine to be awake. An engine whose weights are lost or
+    uncertain is not resumed before it has others: what it would generate is undefined.
     """
     goal = pool.goal(engine.spec.id)
     if engine.given_up == (goal, pool.generation) and goal is not Control.ACTIVE:
         goal = engine.settled
-    return Control.PAUSED if goal is Control.ACTIVE and engine.facts.lost else goal
+    weights = None
+    if goal is not Control.ASLEEP:
+        weights = wanted(engine, pool)
+        if weights is not None and not _has_its_turn(engine, pool, weights, engines):
+            weights = None
+    if goal is Control.ACTIVE and not engine.facts.sound and weights is None:
+        goal = Control.PAUSED
+    return goal, weights
+
+
+def _has_its_turn(
+    engine: EngineState, pool: PoolSpec, weights: Weights, engines: Mapping[str, EngineState]
+) -> bool:
+    if engine.op is not None and engine.op.weights is not None:
+        return True  # it had it
+    if pool.rollout_paused:
+        return False
+    if weights.source is SourceKind.EXTERNAL:
+        return True
+    name = engine.spec.id
+    return name in may_close(pool, (name,), engines=engines)
 
 
 def awaits_weights(engine: EngineState, pool: PoolSpec) -> bool:
@@ -22,7 +49,7 @@ def awaits_weights(engine: EngineState, pool: PoolSpec) -> bool:
     facts = engine.facts
     return (
         engine.op is None
-        and facts.lost
+        and not facts.sound
         and facts.control is Control.PAUSED
         and pool.goal(engine.spec.id) is Control.ACTIVE
     )

@@ -4,6 +4,7 @@ An engine is called only with the intent written and only while the lease has ti
 engine is afterwards is what it is seen to be.
 """
 
+from steersman_operator.fleet import awaiting
 from steersman_operator.fleet.commands import Call
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.endings import (
@@ -13,12 +14,19 @@ from steersman_operator.fleet.endings import (
     finish,
     give_up,
     later,
+    loaded,
     not_done,
 )
 from steersman_operator.fleet.facts import ALL_TAGS, CallKind, Facts, Outcome, next_call
 from steersman_operator.fleet.readiness import may_disturb
 from steersman_operator.fleet.records import refused, write_intent
-from steersman_operator.fleet.state import EngineState, Phase
+from steersman_operator.fleet.state import EngineState, Operation, Phase
+
+_LOADS = (CallKind.REFIT, CallKind.LABEL)
+"""Calls after which an engine has other weights, as far as anybody can tell."""
+
+FLUSH_SKIPPED = "FlushSkipped"
+"""Stands in what an engine's dialect says of a load after which old KV blocks could not be dropped."""
 
 TRIES = 3
 """How often a call that is found to have had no effect is made again before its goal is given up."""
@@ -28,14 +36,30 @@ def claim(draft: Draft, engine: EngineState) -> None:
     """Write the intent of the next call; nothing is called before it is written."""
     operation = engine.op
     assert operation is not None
-    kind = next_call(engine.facts, operation.goal)
+    kind = next_call(engine.facts, operation.goal, operation.load)
     if kind is None:
         finish(draft, engine)
         return
-    number = write_intent(draft, engine, kind, goal=operation.goal)
-    until = draft.now + draft.timing.call_timeout
+    loads = kind in _LOADS
+    tags = _tags(engine.facts, kind, loading=operation.load is not None)
+    number = write_intent(
+        draft,
+        engine,
+        kind,
+        goal=operation.goal,
+        timeout=_timeout(draft, engine, kind),
+        tags=tags,
+        weights=operation.weights if loads else None,
+    )
     change_operation(
-        draft, engine, phase=Phase.CLAIMING, call=kind, number=number, call_until=until
+        draft,
+        engine,
+        phase=Phase.CLAIMING,
+        call=kind,
+        tags=tags,
+        number=number,
+        call_until=draft.now + draft.timing.call_timeout,
+        version_before=engine.version,
     )
 
 
@@ -57,6 +81,8 @@ def claimed(draft: Draft, name: str, *, number: int, ok: bool, detail: str) -> N
     elif draft.now + draft.timing.lease_margin > draft.state.lease_until:
         change_operation(draft, engine, phase=Phase.DRAINING, **later(draft, operation))
         draft.note(engine, "LeaseTooShort", "waiting for the lease to be renewed", warning=True)
+    elif operation.call is CallKind.TRANSFER:
+        awaiting.begin(draft, engine)
     else:
         _execute(draft, engine)
 
@@ -74,7 +100,7 @@ def _execute(draft: Draft, engine: EngineState) -> None:
     operation, spec = engine.op, engine.spec
     assert operation is not None and operation.call is not None
     number = draft.number()
-    timeout = draft.timing.call_timeout
+    timeout = _timeout(draft, engine, operation.call)
     draft.emit(
         Call(
             number=number,
@@ -83,7 +109,8 @@ def _execute(draft: Draft, engine: EngineState) -> None:
             runtime=spec.runtime,
             kind=operation.call,
             pause_mode=draft.pool_of(engine).pause_mode,
-            tags=_tags(engine.facts, operation.call),
+            tags=operation.tags,
+            weights=operation.weights if operation.call in _LOADS else None,
             boot_id=engine.facts.boot_id,
             timeout=timeout,
         )
@@ -98,17 +125,29 @@ def _execute(draft: Draft, engine: EngineState) -> None:
         looked_at=None,
         call_until=draft.now + timeout,
     )
-    draft.change_engine(spec.id, facts=engine.facts.during(operation.call))
+    draft.change_engine(
+        spec.id,
+        facts=engine.facts.during(operation.call),
+        cache_generation=engine.cache_generation + (operation.call in _LOADS),
+    )
 
 
-def _tags(facts: Facts, kind: CallKind) -> tuple[str, ...]:
+def _timeout(draft: Draft, engine: EngineState, kind: CallKind) -> float:
+    if kind is CallKind.REFIT:
+        return draft.pool_of(engine).refit_timeout
+    return draft.timing.call_timeout
+
+
+def _tags(facts: Facts, kind: CallKind, *, loading: bool) -> tuple[str, ...]:
     match kind:
         case CallKind.SLEEP:
             return ALL_TAGS
+        case CallKind.WAKE if loading and "weights" in (facts.released or ()):
+            return ("weights",)
         case CallKind.WAKE:
             # Exactly what was released: another tag ends an SGLang engine.
             return facts.released or ()
-        case CallKind.PAUSE | CallKind.RESUME:
+        case _:
             return ()
 
 
@@ -138,7 +177,10 @@ def call_ended(draft: Draft, name: str, *, number: int, outcome: Outcome, detail
     engine = change_operation(draft, engine, phase=Phase.VERIFYING, ended_at=draft.now)
     match outcome:
         case Outcome.OK:
-            draft.change_engine(name, facts=before.after(operation.call))
+            tags = operation.tags or ALL_TAGS
+            draft.change_engine(name, facts=before.after(operation.call, tags))
+            if FLUSH_SKIPPED in detail:
+                draft.note(engine, FLUSH_SKIPPED, detail, warning=True)
             until = draft.now + draft.timing.verify_timeout
             change_operation(draft, engine, call_until=until)
         case Outcome.REFUSED:
@@ -163,9 +205,11 @@ def verify(draft: Draft, engine: EngineState) -> None:
     operation, facts = engine.op, engine.facts
     assert operation is not None and operation.call is not None
     what, looked = operation.call.value, operation.looked_at
-    if looked is not None and _took_effect(facts, operation.call):
+    if looked is not None and _took_effect(engine, operation):
+        if operation.call in _LOADS:
+            engine = loaded(draft, engine)
         engine = drain_again(draft, engine, tries=0)
-        if facts.reached(operation.goal):
+        if engine.op is not None and engine.facts.reached(operation.goal, engine.op.load):
             finish(draft, engine)
     elif draft.now < operation.call_until:
         pass
@@ -184,13 +228,23 @@ def verify(draft: Draft, engine: EngineState) -> None:
         not_done(draft, engine, f"the engine did not {what}")
 
 
-def _took_effect(facts: Facts, kind: CallKind) -> bool:
-    match kind:
+def _took_effect(engine: EngineState, operation: Operation) -> bool:
+    facts, released = engine.facts, engine.facts.released
+    match operation.call:
         case CallKind.PAUSE:
             return facts.paused is True
         case CallKind.RESUME:
             return facts.paused is False
         case CallKind.SLEEP:
-            return bool(facts.released)
+            return bool(released)
         case CallKind.WAKE:
-            return facts.released == ()
+            return released is not None and not set(operation.tags or ALL_TAGS) & set(released)
+        case CallKind.REFIT | CallKind.LABEL:
+            assert operation.weights is not None
+            if engine.version != operation.weights.version:
+                return False
+            # Of a load whose outcome is unknown the version is a proof only if it has changed:
+            # engines take it on at the end.
+            return not operation.unknown or operation.version_before != engine.version
+        case CallKind.TRANSFER | None:
+            return False

@@ -5,7 +5,7 @@ import msgspec
 from steersman.engine import Runtime
 from steersman.table import Table
 from steersman_operator.fleet.facts import CallKind, Durable
-from steersman_operator.fleet.spec import PauseMode
+from steersman_operator.fleet.spec import PauseMode, Weights
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +74,8 @@ class Call(_Command, frozen=True, kw_only=True, tag=True):
     """Memory tags of a sleep or a wake."""
     boot_id: str | None = None
     """The boot that it is meant for; another one must not get it."""
+    weights: Weights | None = None
+    """Of a refit, or of a label."""
     timeout: float = 60.0
 
 

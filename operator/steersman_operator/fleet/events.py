@@ -126,6 +126,13 @@ class Stored(_Event, frozen=True, kw_only=True, tag=True):
     detail: str = ""
 
 
+class Published(_Event, frozen=True, kw_only=True, tag=True):
+    """A trainer says that its transfer of a version to the engines of a pool is done."""
+
+    pool: str
+    version: str
+
+
 class Tick(_Event, frozen=True, kw_only=True, tag=True):
     """Time has passed."""
 
@@ -146,5 +153,6 @@ Event = (
     | LoadSeen
     | CallEnded
     | Stored
+    | Published
     | Tick
 )

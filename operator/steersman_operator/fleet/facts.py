@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from steersman.engine import Control
+from steersman_operator.fleet.spec import Weights
 
 ALL_TAGS = ("kv_cache", "weights")
 """The memory that a sleep gives up."""
@@ -24,6 +25,13 @@ class CallKind(StrEnum):
     RESUME = "resume"
     SLEEP = "sleep"
     WAKE = "wake"
+    """With ``weights`` alone among the tags the engine stays asleep; see ``Call.tags``."""
+    REFIT = "refit"
+    """Have the engine read weights from disk and name them; all of them, whatever it had before."""
+    TRANSFER = "transfer"
+    """Nothing that we call: the trainer writes weights into the engine, and says when it is done."""
+    LABEL = "label"
+    """Name the weights that a trainer has transferred, and drop what was computed with others."""
 
 
 class Outcome(StrEnum):
@@ -51,6 +59,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     since: what the engine would generate is undefined, whatever version it shows. (SGLang without
     ``--enable-weights-cpu-backup``, vLLM at level 2.) That they are loaded is told by whoever has
     done it, by letting the engine go on."""
+    uncertain: bool = False
+    """Whether somebody has begun to write weights, and they are not known to be whole: a refit that
+    failed, whose outcome is unknown, or a transfer that was not committed. Only a whole load that is
+    verified, or another boot, ends that."""
 
     @property
     def control(self) -> Control | None:
@@ -61,12 +73,20 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             return Control.ASLEEP
         return Control.PAUSED if self.paused else Control.ACTIVE
 
-    def reached(self, goal: Control) -> bool:
+    def reached(self, goal: Control, load: CallKind | None = None) -> bool:
         """Whether nothing is left to be done."""
-        return self.control is not None and next_call(self, goal) is None
+        return self.control is not None and next_call(self, goal, load) is None
 
-    def after(self, kind: CallKind) -> "Facts":
-        """What follows from a call that the engine carried out."""
+    @property
+    def sound(self) -> bool:
+        """Whether what the engine would generate is what its version says, as far as is known."""
+        return not self.lost and not self.uncertain
+
+    def after(self, kind: CallKind, tags: tuple[str, ...] = ALL_TAGS) -> "Facts":
+        """What follows from a call that the engine carried out; ``tags`` are those of a wake.
+
+        Of weights nothing follows: that they are whole is only believed when they were seen.
+        """
         match kind:
             case CallKind.PAUSE:
                 return msgspec.structs.replace(self, paused=True)
@@ -75,7 +95,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             case CallKind.SLEEP:
                 return msgspec.structs.replace(self, released=ALL_TAGS, lost=self._loses)
             case CallKind.WAKE:
-                return msgspec.structs.replace(self, released=())
+                left = tuple(tag for tag in self.released or () if tag not in tags)
+                return msgspec.structs.replace(self, released=left)
+            case CallKind.REFIT | CallKind.TRANSFER | CallKind.LABEL:
+                return self.during(kind)
 
     @property
     def _loses(self) -> bool:
@@ -90,6 +113,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
                 return msgspec.structs.replace(self, paused=None, released=None, lost=self._loses)
             case CallKind.WAKE:
                 return msgspec.structs.replace(self, paused=None, released=None)
+            case CallKind.REFIT | CallKind.TRANSFER:
+                return msgspec.structs.replace(self, uncertain=True)
+            case CallKind.LABEL:
+                return self
+
+    def loaded(self) -> "Facts":
+        """What follows from weights that were loaded whole, and seen."""
+        return msgspec.structs.replace(self, lost=False, uncertain=False)
 
     def seen(self, observation: "Observation", *, boot_id: str | None) -> "Facts":
         """What is known after a look; what was seen wins, what cannot be seen is remembered."""
@@ -108,17 +139,27 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             released=released,
             backup=backup,
             lost=lost,
+            uncertain=self.uncertain,
         )
 
 
-def next_call(facts: Facts, goal: Control) -> CallKind | None:
+def next_call(facts: Facts, goal: Control, load: CallKind | None = None) -> CallKind | None:
     """The next step from what is known towards ``goal``; ``None`` if it is reached.
+
+    With ``load`` weights are to be brought in on the way by that call: into an engine that is paused,
+    and before it gets its KV memory back, which a trainer may need the room of. A sleep does without.
 
     Level-based: whatever came before, the step follows from the facts. Nothing follows from facts
     that are not known: the caller has to look first.
     """
     if facts.released is None:
         raise ValueError("it is not known which memory is released")
+    if load is not None and goal is not Control.ASLEEP:
+        if "weights" in facts.released:
+            return CallKind.WAKE
+        if load is CallKind.LABEL:
+            return load  # which disturbs nobody; the trainer may have let it go on already
+        return CallKind.PAUSE if facts.paused is not True else load
     match goal:
         case Control.ACTIVE:
             if facts.released:
@@ -167,3 +208,13 @@ class Durable(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the call may take, from when it is begun."""
     counted_version: str | None = None
     """What the engine contributed to the fleet max; it does so while it is closed, too."""
+    weights: Weights | None = None
+    """Of the intent: what was to be loaded, if anything."""
+    tags: tuple[str, ...] = ()
+    """Of the intent: the memory that it names."""
+    version_before: str | None = None
+    """What the engine showed before the call of the intent."""
+    loaded: str = ""
+    """The ``Weights.id`` that it was last brought to, of this boot."""
+    cache_generation: int = 0
+    """See :class:`~steersman.engine.EngineRow`."""

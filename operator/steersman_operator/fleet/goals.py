@@ -2,11 +2,12 @@
 
 from steersman.engine import Control, Trust
 from steersman_operator.fleet import operations, records
-from steersman_operator.fleet.aim import effective_goal
+from steersman_operator.fleet.aim import aim
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.endings import MEMORY_UNKNOWN
 from steersman_operator.fleet.spec import Drift, PoolSpec
 from steersman_operator.fleet.state import EngineState
+from steersman_operator.fleet.weights import adopt
 
 
 def reconcile(draft: Draft, name: str) -> None:
@@ -15,19 +16,31 @@ def reconcile(draft: Draft, name: str) -> None:
     if not draft.state.leading or not engine.known:
         return
     pool = draft.pool_of(engine)
-    goal = effective_goal(engine, pool)
     if engine.op is not None:
-        operations.set_goal(draft, engine, goal)
+        _direct(draft, name)
+        operations.take_in(draft, name)
+        # What to do next may have changed with that.
+        _direct(draft, name)
         operations.advance(draft, name)
     if draft.engines[name].op is None:
         _at_rest(draft, draft.engines[name], pool)
     records.write_again_if_due(draft, name)
 
 
+def _direct(draft: Draft, name: str) -> None:
+    """Let the operation under way know what is wanted now."""
+    engine = draft.engines[name]
+    if engine.op is not None:
+        goal, weights = aim(engine, draft.pool_of(engine), engines=draft.engines)
+        operations.set_goal(draft, engine, goal, weights)
+
+
 def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
     """Nothing is under way. Is there something to do, and may requests come in."""
     name = engine.spec.id
-    goal = effective_goal(engine, pool)
+    if engine.reachable:
+        engine = adopt(draft, engine, pool)
+    goal, weights = aim(engine, pool, engines=draft.engines)
     if engine.facts.released is None or not engine.reachable:
         draft.close_gate(name)
         if engine.reachable and not engine.problem.endswith(MEMORY_UNKNOWN):
@@ -35,8 +48,8 @@ def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
             why = f"{engine.problem}; {MEMORY_UNKNOWN}" if engine.problem else MEMORY_UNKNOWN
             draft.change_engine(name, problem=why)
         return
-    if _must_act(engine, pool, goal):
-        operations.begin(draft, engine, goal)
+    if weights is not None or _must_act(engine, pool, goal):
+        operations.begin(draft, engine, goal, weights)
         operations.advance(draft, name)
         if draft.engines[name].op is None:
             _set_gate(draft, draft.engines[name], goal)
@@ -81,7 +94,7 @@ def _set_gate(draft: Draft, engine: EngineState, goal: Control) -> None:
         and engine.facts.control is Control.ACTIVE
         and engine.settled is Control.ACTIVE
         and engine.reachable
-        and not engine.facts.lost
+        and engine.facts.sound
         and engine.trust is not Trust.UNCERTAIN
     )
     if may_open:

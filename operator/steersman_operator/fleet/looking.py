@@ -7,11 +7,12 @@ operation, a new engine or one that has just not answered, does not wait for a t
 
 import msgspec
 
-from steersman.engine import Control, Trust
+from steersman.engine import Control
 from steersman_operator.fleet.commands import Look
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.facts import Facts, Observation
 from steersman_operator.fleet.state import EngineState, Phase, Timing
+from steersman_operator.fleet.weights import trust_of, without_version
 
 
 def give_up_lost(draft: Draft) -> tuple[str, ...]:
@@ -110,7 +111,7 @@ def _restarted(draft: Draft, engine: EngineState, boot: str) -> EngineState:
         engine.spec.id,
         facts=Facts(boot_id=boot, paused=False, released=()),
         version=None,
-        trust=_trust_without_version(draft, engine),
+        trust=without_version(draft, engine),
         counted_version=None,
         settled=Control.ACTIVE,
         op=None,
@@ -119,6 +120,10 @@ def _restarted(draft: Draft, engine: EngineState, boot: str) -> EngineState:
         problem="",
         external=False,
         asking_load=None,
+        loaded="",
+        adopts=True,
+        unloadable=None,
+        cache_generation=engine.cache_generation + 1,
     )
 
 
@@ -154,22 +159,12 @@ def _take(
 
 
 def _take_version(draft: Draft, engine: EngineState, version: str | None) -> None:
-    trust = Trust.VERIFIED if version is not None else _trust_without_version(draft, engine)
-    changes = {"version": version, "trust": trust}
+    changes: dict[str, object] = {"version": version, "trust": trust_of(draft, engine, version)}
     if engine.gate.open:
         changes["counted_version"] = version
+    if version != engine.version:
+        changes["cache_generation"] = engine.cache_generation + 1
     draft.change_engine(engine.spec.id, **changes)
-
-
-def _trust_without_version(draft: Draft, engine: EngineState) -> Trust:
-    """Once a pool has had a version, an engine without one is suspect until it shows one.
-
-    Also when nobody is left that has it: the weights of all engines together do not become right by
-    all of them having been restarted.
-    """
-    if engine.trust is Trust.UNSYNCED or draft.state.promoted.get(engine.pool) is not None:
-        return Trust.UNSYNCED
-    return Trust.UNKNOWN
 
 
 def _count_as_before(draft: Draft, name: str) -> None:

@@ -2,8 +2,9 @@
 
 import msgspec
 
+from steersman.engine import Control
 from steersman_operator.fleet.draft import Draft
-from steersman_operator.fleet.facts import Durable, Facts
+from steersman_operator.fleet.facts import CallKind, Durable, Facts
 from steersman_operator.fleet.spec import EngineSpec
 from steersman_operator.fleet.state import EngineState, Operation, Phase
 
@@ -23,10 +24,20 @@ def new_engine(draft: Draft, spec: EngineSpec, *, pool: str, record: Durable | N
     if record is None:
         return msgspec.structs.replace(engine, facts=Facts(boot_id=spec.boot_id))
     engine = msgspec.structs.replace(
-        engine, durable=record, facts=record.facts, counted_version=record.counted_version
+        engine,
+        durable=record,
+        facts=record.facts,
+        counted_version=record.counted_version,
+        loaded=record.loaded,
+        adopts=False,
+        cache_generation=record.cache_generation,
     )
     if record.call is None:
         return msgspec.structs.replace(engine, settled=record.goal or engine.settled)
+    if record.call is CallKind.TRANSFER:
+        # Nobody of ours was calling; whether the trainer still writes is not known.
+        facts = record.facts.during(record.call)
+        return msgspec.structs.replace(engine, facts=facts, settled=Control.PAUSED)
     # An intent: the call may have been made, may be running yet, or never was. Nothing is called
     # again before the engine was seen, and not before the call could have ended.
     assert record.goal is not None, "an intent has a goal"
@@ -40,5 +51,9 @@ def new_engine(draft: Draft, spec: EngineSpec, *, pool: str, record: Durable | N
         unknown=True,
         ended_at=draft.now,
         call_until=draft.now + record.deadline,
+        weights=record.weights,
+        transferred=record.call is CallKind.LABEL,
+        version_before=record.version_before,
+        tags=record.tags,
     )
     return msgspec.structs.replace(engine, facts=record.facts.during(record.call), op=operation)

@@ -1,5 +1,7 @@
 """Which engines are managed: the rows that come and go with the spec, and the brake on going."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from steersman.engine import Control, Gate
@@ -24,6 +26,7 @@ def spec_changed(draft: Draft, pools: tuple[PoolSpec, ...], *, deliberate: bool)
     gone = [name for name in draft.engines if name not in wanted]
     # Before the first table of this leader nothing can be taken out of it.
     held = set() if deliberate or not draft.state.published else _held_back(draft, gone)
+    before = draft.state.pools
     new_pools = {pool.name: pool for pool in pools}
     for name in held:
         kept = draft.engines[name].pool
@@ -38,6 +41,17 @@ def spec_changed(draft: Draft, pools: tuple[PoolSpec, ...], *, deliberate: bool)
             _remove(draft, name)
     for name, (spec, pool_name) in wanted.items():
         _update(draft, name, spec, pool_name)
+    _retarget(draft, before)
+
+
+def _retarget(draft: Draft, before: Mapping[str, PoolSpec]) -> None:
+    """Engines of pools that ask for other weights now have to be loaded, whatever they show."""
+    for name, engine in list(draft.engines.items()):
+        old, new = before.get(engine.pool), draft.state.pools.get(engine.pool)
+        if old is None or new is None or not engine.adopts:
+            continue
+        if old.weights != new.weights and engine.known:
+            draft.change_engine(name, adopts=False)
 
 
 def release_brake(draft: Draft) -> None:

@@ -5,15 +5,19 @@ and only while the lease has time left. What the engine is afterwards is what it
 """
 
 from steersman.engine import Control
+from steersman_operator.fleet import awaiting
 from steersman_operator.fleet.calling import call_is_late, claim_is_late, verify
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.draining import drain
 from steersman_operator.fleet.endings import cancel, change_operation, finish
+from steersman_operator.fleet.spec import SourceKind, Weights
 from steersman_operator.fleet.state import EngineState, Operation, Phase
 
 
-def begin(draft: Draft, engine: EngineState, goal: Control) -> None:
-    """Start an operation: the gate closes with the table of this very step."""
+def begin(draft: Draft, engine: EngineState, goal: Control, weights: Weights | None = None) -> None:
+    """Start an operation, which brings ``weights`` in on its way to the goal: the gate closes with the
+    table of this very step.
+    """
     name = engine.spec.id
     draft.close_gate(name)
     pool = draft.pool_of(engine)
@@ -22,25 +26,37 @@ def begin(draft: Draft, engine: EngineState, goal: Control) -> None:
         phase=Phase.DRAINING,
         started=draft.now,
         drain_until=draft.now + pool.drain_timeout,
+        weights=weights,
     )
     # A question for its load that is still under way was asked before the gate closed.
     changed = draft.change_engine(name, op=operation, external=False, asking_load=None)
     if goal is pool.goal(name):
         draft.change_engine(name, problem="")
-    draft.note(changed, "Closing", f"closed to become {goal.value}")
+    what = f"become {goal.value}" if weights is None else f"get weights {weights.version}"
+    draft.note(changed, "Closing", f"closed to {what}")
 
 
-def set_goal(draft: Draft, engine: EngineState, goal: Control) -> None:
-    """The goal changed while an operation is under way."""
+def set_goal(
+    draft: Draft, engine: EngineState, goal: Control, weights: Weights | None = None
+) -> None:
+    """The goal, or what is to be loaded, may have changed while an operation is under way."""
     operation = engine.op
     assert operation is not None, "there is nothing under way"
-    if operation.goal is goal:
+    if operation.goal is goal and operation.weights == weights:
         return
     if operation.phase in (Phase.EXECUTING, Phase.VERIFYING):
         # What was begun is finished first; the next step then follows from the facts.
         change_operation(draft, engine, goal=goal)
         return
-    if engine.facts.reached(goal) and not operation.disturbed:
+    if operation.phase is Phase.AWAITING and weights is not None and _is_external(weights):
+        # The trainer goes on with the next version; what it has written of this one is overwritten.
+        if operation.weights != weights:
+            until = draft.now + draft.pool_of(engine).trainer_timeout
+            engine = change_operation(draft, engine, weights=weights, call_until=until)
+            draft.note(engine, "Superseded", f"waiting for the transfer of {weights.version} now")
+        change_operation(draft, engine, goal=goal)
+        return
+    if weights is None and engine.facts.reached(goal) and not operation.disturbed:
         cancel(draft, engine, goal=goal)
         return
     # Without reopening: whoever waits for the barrier has come that far already. A call that is
@@ -54,18 +70,38 @@ def set_goal(draft: Draft, engine: EngineState, goal: Control) -> None:
         aborted=False,
         in_flight_allowed=False,
         idle_seen=(),
+        weights=weights,
+        transferred=operation.transferred and weights == operation.weights,
     )
-    draft.note(engine, "Retargeted", f"to become {goal.value} instead of {operation.goal.value}")
-    if engine.facts.reached(goal):
+    draft.note(engine, "Retargeted", f"to {_aim(goal, weights)} instead of {_aim_of(operation)}")
+    if weights is None and engine.facts.reached(goal):
         finish(draft, engine)
+
+
+def _is_external(weights: Weights) -> bool:
+    return weights.source is SourceKind.EXTERNAL
+
+
+def _aim(goal: Control, weights: Weights | None) -> str:
+    return f"become {goal.value}" + ("" if weights is None else f" with {weights.version}")
+
+
+def _aim_of(operation: Operation) -> str:
+    return _aim(operation.goal, operation.weights)
+
+
+def take_in(draft: Draft, name: str) -> None:
+    """See whether what is waited for has come about: a call's effect, or the trainer's word."""
+    engine = draft.engines[name]
+    if engine.op is not None and engine.op.phase is Phase.VERIFYING:
+        verify(draft, engine)
+    elif engine.op is not None and engine.op.phase is Phase.AWAITING:
+        awaiting.advance(draft, engine)
 
 
 def advance(draft: Draft, name: str) -> None:
     """Do what can be done now."""
     engine = draft.engines[name]
-    if engine.op is not None and engine.op.phase is Phase.VERIFYING:
-        verify(draft, engine)
-        engine = draft.engines[name]
     if engine.op is None:
         return
     match engine.op.phase:
@@ -75,5 +111,5 @@ def advance(draft: Draft, name: str) -> None:
             claim_is_late(draft, engine)
         case Phase.EXECUTING:
             call_is_late(draft, engine)
-        case Phase.VERIFYING:
+        case Phase.VERIFYING | Phase.AWAITING:
             pass

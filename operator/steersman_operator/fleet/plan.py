@@ -6,35 +6,46 @@ pool's ``state``, an override or an external refit, is done as told, all at once
 
 from collections.abc import Iterable, Mapping
 
+from steersman.engine import Trust
 from steersman_operator.fleet.spec import PoolSpec
 from steersman_operator.fleet.state import EngineState
+
+
+def serves(engine: EngineState, pool: PoolSpec) -> bool:
+    """Whether requests are sent to an engine, if their version policy lets them."""
+    if not engine.gate.open or not engine.reachable or engine.leaving:
+        return False
+    if engine.trust is Trust.UNSYNCED:
+        return pool.settings.admit_unsynced
+    return engine.trust is not Trust.UNCERTAIN
 
 
 def may_close(
     pool: PoolSpec, candidates: Iterable[str], *, engines: Mapping[str, EngineState]
 ) -> list[str]:
-    """Those of ``candidates`` (open engines, most urgent first) that may be closed now.
+    """Those of ``candidates`` (most urgent first) that may be closed now.
 
-    ``maxUnavailable`` counts every closed engine of the pool, whatever the cause. The last open
-    engine of a role is never closed, unless the pool has no other engine of that role at all.
+    ``maxUnavailable`` counts every engine of the pool that does not serve, whatever the cause; one of
+    those may always be closed. The last engine of a role that serves is never closed, unless the pool
+    has no other engine of that role at all.
     """
     members = [engine for engine in engines.values() if engine.pool == pool.name]
-    closed = sum(not engine.gate.open for engine in members)
-    room = pool.unavailable_limit() - closed
-    open_by_role: dict[str, int] = {}
+    serving_by_role: dict[str, int] = {}
     known_by_role: dict[str, int] = {}
+    room = pool.unavailable_limit()
     for engine in members:
-        role = engine.spec.role.value
+        role, serving = engine.spec.role.value, serves(engine, pool)
         known_by_role[role] = known_by_role.get(role, 0) + 1
-        open_by_role[role] = open_by_role.get(role, 0) + engine.gate.open
+        serving_by_role[role] = serving_by_role.get(role, 0) + serving
+        room -= not serving
     chosen = []
     for name in candidates:
-        if room <= 0:
-            break
-        role = engines[name].spec.role.value
-        if open_by_role[role] <= 1 < known_by_role[role]:
-            continue
-        open_by_role[role] -= 1
-        room -= 1
-        chosen.append(name)
+        engine = engines[name]
+        role = engine.spec.role.value
+        if not serves(engine, pool):
+            chosen.append(name)
+        elif room > 0 and (serving_by_role[role] > 1 or known_by_role[role] == 1):
+            serving_by_role[role] -= 1
+            room -= 1
+            chosen.append(name)
     return chosen

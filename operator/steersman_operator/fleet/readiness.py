@@ -3,8 +3,11 @@
 from steersman.engine import Control
 from steersman_operator.fleet.barrier import Barrier, barrier
 from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.facts import CallKind, next_call
 from steersman_operator.fleet.spec import PoolSpec, RolloutMode
 from steersman_operator.fleet.state import EngineState, Operation, Timing
+
+_HARMLESS = (CallKind.WAKE, CallKind.RESUME, CallKind.LABEL, None)
 
 
 def barrier_of(draft: Draft, engine: EngineState) -> Barrier:
@@ -39,9 +42,9 @@ def disturbs_nobody(engine: EngineState, operation: Operation) -> bool:
 
     The gate is closed, and closed it stays until what was done is verified.
     """
-    return operation.goal is Control.ACTIVE or (
-        bool(engine.facts.released) and operation.goal is Control.PAUSED
-    )
+    if engine.facts.released is None:
+        return operation.goal is Control.ACTIVE and operation.weights is None
+    return next_call(engine.facts, operation.goal, operation.load) in _HARMLESS
 
 
 def may_disturb(draft: Draft, engine: EngineState) -> bool:

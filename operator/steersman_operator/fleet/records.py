@@ -4,10 +4,20 @@ from steersman.engine import Control
 from steersman_operator.fleet.commands import Store
 from steersman_operator.fleet.draft import Draft
 from steersman_operator.fleet.facts import CallKind, Durable
+from steersman_operator.fleet.spec import Weights
 from steersman_operator.fleet.state import EngineState
 
 
-def write_intent(draft: Draft, engine: EngineState, kind: CallKind, *, goal: Control) -> int:
+def write_intent(
+    draft: Draft,
+    engine: EngineState,
+    kind: CallKind,
+    *,
+    goal: Control,
+    timeout: float,
+    tags: tuple[str, ...],
+    weights: Weights | None,
+) -> int:
     """Have the intent of a call written; returns the number of the command."""
     record = Durable(
         engine=engine.spec.id,
@@ -15,8 +25,13 @@ def write_intent(draft: Draft, engine: EngineState, kind: CallKind, *, goal: Con
         call=kind,
         goal=goal,
         term=draft.state.term,
-        deadline=draft.timing.call_timeout,
+        deadline=timeout,
         counted_version=engine.counted_version,
+        weights=weights,
+        tags=tags,
+        version_before=engine.version,
+        loaded=engine.loaded,
+        cache_generation=engine.cache_generation,
     )
     return _write(draft, record)
 
@@ -29,6 +44,8 @@ def write_rest(draft: Draft, engine: EngineState, *, goal: Control) -> None:
         goal=goal,
         term=draft.state.term,
         counted_version=engine.counted_version,
+        loaded=engine.loaded,
+        cache_generation=engine.cache_generation,
     )
     _write(draft, record)
 

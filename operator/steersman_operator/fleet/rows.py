@@ -56,14 +56,19 @@ def fleet_max(pool: PoolSpec, engines: list[EngineState], *, promoted: str | Non
     A version counts from the moment that its engine opens with it, and for as long as that engine is
     registered and neither failed nor uncertain, also while it is paused or closed. ``promoted`` is
     the max in force; with ``AllOpen`` a newer one replaces it only once every engine has it. Where
-    none is known to be in force, it cannot have been newer than the oldest.
+    none is known to be in force, it cannot have been newer than the oldest. With weights that are asked
+    for only those can become the max.
     """
     order = VersionOrder(pool.ordinals)
+    target = None if pool.weights is None else pool.weights.version
     sound = [
         engine for engine in engines if engine.reachable and engine.trust is not Trust.UNCERTAIN
     ]
     counted = [engine.counted_version for engine in sound if engine.counted_version is not None]
     newest = order.newest(counted)
+    if target is not None:
+        # An older one is a wish too (undo); and what nobody has asked for must not move the others.
+        newest = target if target in counted else promoted if promoted in counted else newest
     if pool.promote_at is PromoteAt.FIRST_OPEN or newest is None:
         return newest
     if all(engine.counted_version == newest for engine in sound):

@@ -67,6 +67,34 @@ class PromoteAt(StrEnum):
     """When every engine of the pool that is not failed or uncertain has it."""
 
 
+class SourceKind(StrEnum):
+    """Who brings new weights into an engine."""
+
+    DISK = "Disk"
+    """The engine reads them from a path, told by the operator."""
+    EXTERNAL = "External"
+    """The trainer transfers them; the operator makes room for it and waits."""
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """The weights that the engines of a pool are to have."""
+
+    version: str
+    """As engines report it."""
+    source: SourceKind
+    path: str = ""
+    """Of weights on disk, as the engines see it."""
+    nonce: str = ""
+    """Another one asks for the same weights to be loaded once more."""
+    checksum: str = ""
+    """What an engine that can compute one must have afterwards; empty if that is not looked at."""
+
+    @property
+    def id(self) -> str:
+        """Differs where an engine has to be loaded anew."""
+        return f"{self.version}\n{self.nonce}"
+
+
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One engine to be managed."""
 
@@ -104,6 +132,14 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     on_timeout: OnTimeout = OnTimeout.FAIL
     on_unreachable: OnUnreachable = OnUnreachable.WAIT
     ordinals: dict[str, int] = {}
+    weights: Weights | None = None
+    """The weights that the engines are to have; ``None`` leaves them as they are."""
+    rollout_paused: bool = False
+    """Whether no further engine is closed for new weights; what has begun is finished."""
+    refit_timeout: float = 300.0
+    """For an engine to load weights from disk."""
+    trainer_timeout: float = 1800.0
+    """How long an engine waits for the trainer's transfer before its weights count as unknown."""
 
     def goal(self, engine: str) -> Control:
         """The state that an engine of this pool is to be in."""

@@ -8,7 +8,7 @@ from steersman.engine import Control, Gate, Trust
 from steersman.table import Epoch
 from steersman_operator.fleet.events import ProxyRef
 from steersman_operator.fleet.facts import CallKind, Durable, Facts
-from steersman_operator.fleet.spec import EngineSpec, PoolSpec
+from steersman_operator.fleet.spec import EngineSpec, PoolSpec, SourceKind, Weights
 
 
 class Phase(StrEnum):
@@ -24,6 +24,8 @@ class Phase(StrEnum):
     """The engine is being called."""
     VERIFYING = "Verifying"
     """The engine is being looked at."""
+    AWAITING = "AwaitingTrainer"
+    """The trainer may write weights into the engine; it has to say when it is done."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,23 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """When the engine was asked and said that it is idle, since the barrier held."""
     tries: int = 0
     next_try: float = 0.0
+    weights: Weights | None = None
+    """What is to be loaded on the way to the goal; ``None`` once it is."""
+    transferred: bool = False
+    """Whether the trainer has said that its transfer is done."""
+    version_before: str | None = None
+    """What the engine showed before the call."""
+    tags: tuple[str, ...] = ()
+    """Memory tags of the call."""
+
+    @property
+    def load(self) -> CallKind | None:
+        """The call that brings the weights in; ``None`` if there is nothing to bring in."""
+        if self.weights is None:
+            return None
+        if self.weights.source is SourceKind.DISK:
+            return CallKind.REFIT
+        return CallKind.LABEL if self.transferred else CallKind.TRANSFER
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +109,16 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     """Why it was given up, or what is wrong with it."""
     external: bool = False
     """Found in another state than it was put into."""
+    loaded: str = ""
+    """The ``Weights.id`` that it was last brought to, or was found with."""
+    adopts: bool = True
+    """Whether it was met, or restarted, since the target was set: if it shows the target's version,
+    it has the weights that are asked for, whatever the nonce."""
+    unloadable: tuple[str, int] | None = None
+    """A ``Weights.id``, and the generation of the spec, that could not be loaded and is not tried
+    again."""
+    cache_generation: int = 0
+    """See :class:`~steersman.engine.EngineRow`."""
     durable: Durable | None = None
     """The durable record as it was last sent to the store."""
     stored_as: int = 0

@@ -2,6 +2,7 @@
 
 from steersman.table import Epoch
 from steersman_operator.fleet import (
+    awaiting,
     calling,
     draining,
     goals,
@@ -27,12 +28,15 @@ from steersman_operator.fleet.events import (
     ProxyHeard,
     ProxyJoined,
     ProxyLost,
+    Published,
     SpecChanged,
     Stored,
     Tick,
 )
+from steersman_operator.fleet.plan import serves
 from steersman_operator.fleet.rows import fleet_max, row_of, table_of
 from steersman_operator.fleet.state import EngineState, Phase, State, Timing
+from steersman_operator.fleet.weights import wanted
 
 DEFAULT_TIMING = Timing()
 
@@ -55,6 +59,7 @@ def step(
         for name in draft.engines if touched is None else touched:
             if name in draft.engines:
                 goals.reconcile(draft, name)
+        _roll(draft)
         _watch(draft)
         _publish(draft)
         looking.look_where_due(draft)
@@ -110,6 +115,10 @@ def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901,
             if draft.leads(name):
                 calling.claimed(draft, name, number=number, ok=ok, detail=detail)
             return (name,)
+        case Published(pool=pool, version=version):
+            if draft.state.leading:
+                return awaiting.published(draft, pool, version)
+            return ()
         case Tick():
             membership.release_brake(draft)
             return _waiting_for_time(draft)
@@ -122,6 +131,30 @@ def _waiting_for_time(draft: Draft) -> tuple[str, ...]:
         name
         for name, engine in draft.engines.items()
         if engine.op is not None or engine.store_at is not None
+    )
+
+
+def _roll(draft: Draft) -> None:
+    """Let those engines begin that had to wait until another one serves again."""
+    pools = {
+        engine.pool
+        for name in draft.changed
+        if (engine := draft.engines.get(name)) is not None and _makes_room(draft, name)
+    }
+    for pool in pools:
+        spec = draft.state.pools[pool]
+        if spec.weights is None or spec.rollout_paused:
+            continue
+        for name, engine in list(draft.engines.items()):
+            if engine.pool == pool and engine.op is None and wanted(engine, spec) is not None:
+                goals.reconcile(draft, name)
+
+
+def _makes_room(draft: Draft, name: str) -> bool:
+    """Whether an engine has become one that serves in this step."""
+    before, after = draft.before.engines.get(name), draft.engines[name]
+    return serves(after, draft.pool_of(after)) and (
+        before is None or not serves(before, draft.pool_of(after))
     )
 
 

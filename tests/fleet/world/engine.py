@@ -45,6 +45,8 @@ class ModelEngine:
         self.trouble = 0.0
         """The share of calls and looks that go wrong."""
         self.boots = 0
+        self.told = False
+        """Whether the operator was told which weights to bring in, so that nobody else does."""
         self.version: str | None = "1"
         self.start()
 
@@ -56,6 +58,8 @@ class ModelEngine:
         self.released: tuple[str, ...] = ()
         self.undefined = False
         """Whether its weights were given up and not loaded since."""
+        self.whole = True
+        """Whether its weights are of one version; not while somebody writes, or after half of it."""
         self.running: set[Request] = set()
         self.waiting: list[Request] = []
         self.pending: list[Pending] = []
@@ -98,7 +102,7 @@ class ModelEngine:
             self._begin(request)
 
     def _begin(self, request: "Request") -> None:
-        if self.undefined:
+        if self.undefined or not self.whole:
             self._rules.undefined_weights(self)
         self.running.add(request)
         self._scheduler.after(request.duration, self._finish, request)
@@ -162,6 +166,11 @@ class ModelEngine:
             # Nothing comes of it, and nothing is said.
             self._scheduler.after(takes, self._forget, pending)
             return
+        if call.kind is CallKind.REFIT:
+            if "weights" in self.released:
+                self._die("weights were loaded into memory that is given up")
+                return
+            self.whole = False
         self._scheduler.after(takes, self._effect, pending, call, self.boots, reply)
 
     def _forget(self, pending: Pending) -> None:
@@ -186,7 +195,7 @@ class ModelEngine:
             case CallKind.PAUSE:
                 self.pause(call.pause_mode, by_us=not obscured or self.paused_by_us)
             case CallKind.RESUME:
-                if self.undefined:
+                if self.undefined or not self.whole:
                     self._rules.undefined_weights(self)
                 self.resume()
             case CallKind.SLEEP:
@@ -201,11 +210,19 @@ class ModelEngine:
                 if not call.tags or not set(call.tags) <= set(self.released):
                     self._die("memory was resumed that is not released")
                 else:
-                    self.released = ()
-                    if self.vllm:
+                    self.released = tuple(tag for tag in self.released if tag not in call.tags)
+                    if self.vllm and not self.released:
                         self.resume()
                     if self.undefined:
                         self._await_trainer()
+            case CallKind.REFIT:
+                assert call.weights is not None
+                self.whole, self.undefined, self.version = True, False, call.weights.version
+            case CallKind.LABEL:
+                assert call.weights is not None
+                self.version = call.weights.version
+            case CallKind.TRANSFER:
+                raise AssertionError("nobody calls for it")
 
     def _await_trainer(self) -> None:
         self._scheduler.after(self._rng.uniform(0.2, 4), self._trainer_loads, self.boots)
@@ -214,13 +231,13 @@ class ModelEngine:
         """A trainer has seen it awake, loads weights into it and lets it go on."""
         if not self.alive or boots != self.boots or not self.undefined or self.released:
             return
-        if self.pending:
+        if self.pending or self.told:
             self._await_trainer()
             return
         self.load_weights()
 
     def load_weights(self) -> None:
-        self.undefined = False
+        self.undefined, self.whole = False, True
         self.version = str(self._rng.randint(1, 9))
         self.resume()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from steersman.engine import Control
-from steersman_operator.fleet.spec import PauseMode
+from steersman_operator.fleet.spec import PauseMode, SourceKind, Weights
 
 if TYPE_CHECKING:
     from tests.fleet.world.world import World
@@ -62,6 +62,9 @@ class Faults:
         world.network.calm()
         world.cluster.unreachable.clear()
         world.store_trouble = 0.0
+        world.trainer.gives_up = 0.0
+        if world.pool.rollout_paused:
+            world.change_spec(rollout_paused=False)
         for engine in world.engines.values():
             engine.trouble = 0.0
             if not engine.alive:
@@ -79,7 +82,9 @@ class Faults:
 
     def _wish(self) -> None:
         rng, world = self._rng, self._world
-        if rng.random() < 0.5:
+        if world.asks_for_weights and rng.random() < 0.4:
+            self._wish_weights()
+        elif rng.random() < 0.5:
             world.change_spec(state=rng.choice(STATES), overrides={})
         else:
             overrides = dict(world.pool.overrides)
@@ -88,6 +93,20 @@ class Faults:
         if rng.random() < 0.4:
             # Somebody cannot decide.
             world.scheduler.after(rng.uniform(0.01, 0.6), self._wish_again)
+
+    def _wish_weights(self) -> None:
+        rng, world = self._rng, self._world
+        if rng.random() < 0.2:
+            world.change_spec(rollout_paused=not world.pool.rollout_paused)
+        elif rng.random() < 0.1:
+            world.change_spec(weights=None)
+        else:
+            weights = Weights(
+                version=str(rng.randint(1, 5)),
+                source=rng.choice((SourceKind.DISK, SourceKind.DISK, SourceKind.EXTERNAL)),
+                nonce=rng.choice(("", "", "n")),
+            )
+            world.change_spec(weights=weights)
 
     def _wish_again(self) -> None:
         if self._storm:
@@ -195,16 +214,21 @@ class Faults:
     def _touch_engine(self) -> None:
         """Somebody else's hands. Only on engines that show it: others must not be touched."""
         engine = self._world.engines[self._engine()]
-        if engine.alive and engine.shows_paused and not engine.released and not engine.pending:
+        calm = not engine.released and not engine.pending and engine.whole
+        if engine.alive and engine.shows_paused and calm:
             if engine.undefined:
-                engine.load_weights()
+                if not engine.told:
+                    engine.load_weights()
             elif engine.paused:
                 engine.resume()
             else:
                 engine.pause(self._rng.choice(tuple(PauseMode)), by_us=False)
 
     def _new_weights(self) -> None:
-        self._world.engines[self._engine()].version = str(self._rng.randint(1, 9))
+        engine = self._world.engines[self._engine()]
+        if engine.whole:
+            # Whoever writes names what it writes at the end, and nobody else does meanwhile.
+            engine.version = str(self._rng.randint(1, 9))
 
     def _trouble_engine(self) -> None:
         engine = self._world.engines[self._engine()]

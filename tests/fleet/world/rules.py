@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.fleet.world.proxy import ModelProxy
     from tests.fleet.world.world import World
 
-DISTURBING = (CallKind.PAUSE, CallKind.SLEEP)
+DISTURBING = (CallKind.PAUSE, CallKind.SLEEP, CallKind.REFIT)
 
 
 class Violation(AssertionError):
@@ -58,10 +58,18 @@ class Rules:
             return
         if any(one.kind in DISTURBING and not one.obscured for one in engine.pending):
             raise Violation(f"{proxy.uid} starts a request on {name} while it is being changed")
+        if not engine.whole:
+            raise Violation(f"{proxy.uid} starts a request on {name}, whose weights are not whole")
         if engine.released:
             raise Violation(f"{proxy.uid} starts a request on {name}, which is asleep")
         if engine.paused and engine.paused_by_us:
             raise Violation(f"{proxy.uid} starts a request on {name}, which was paused for good")
+
+    def transfer_begins(self, name: str) -> None:
+        """A trainer has read that it may write."""
+        for proxy in self._world.proxies.values():
+            if proxy.alive and proxy.may_start(name):
+                raise Violation(f"{name} waits for a transfer, and {proxy.uid} may send to it")
 
     def undefined_weights(self, engine: "ModelEngine") -> None:
         """Nothing is generated with weights that a sleep has given up."""

@@ -6,6 +6,7 @@ import msgspec
 
 from steersman.engine import Control
 from steersman_operator.fleet.events import ProxyRef
+from steersman_operator.fleet.plan import may_close
 from steersman_operator.fleet.spec import (
     Drift,
     EngineSpec,
@@ -25,6 +26,7 @@ from tests.fleet.world.network import Network
 from tests.fleet.world.proxy import ModelProxy
 from tests.fleet.world.rules import Rules, Violation
 from tests.fleet.world.scheduler import Scheduler
+from tests.fleet.world.trainer import Trainer
 
 TIMING = Timing(
     grant=2.5,
@@ -69,6 +71,7 @@ class World:
         self.boots_told = rng.random() < 0.5
         """Whether the platform tells boots apart; if not, no uid is used twice."""
         self.fencing = rng.random() < 0.3
+        self.asks_for_weights = rng.random() < 0.6
         self._numbers = 0
         self.engines = {
             name: ModelEngine(
@@ -82,6 +85,7 @@ class World:
         }
         self.pool = self._first_pool()
         self.cluster.pools = (self.pool,)
+        self.trainer = Trainer(self)
         self.proxies: dict[str, ModelProxy] = {}
         self.managers: dict[str, Manager] = {}
         self.past: list[Manager] = []
@@ -104,6 +108,9 @@ class World:
             drain_timeout=rng.choice((2.0, 5.0)),
             on_timeout=rng.choice(tuple(OnTimeout)),
             on_unreachable=OnUnreachable.FENCE if self.fencing else OnUnreachable.WAIT,
+            max_unavailable=rng.choice(("1", "2", "50%")),
+            refit_timeout=4.0,
+            trainer_timeout=rng.choice((4.0, 20.0)),
         )
 
     def number(self) -> int:
@@ -152,6 +159,8 @@ class World:
         self.pool = msgspec.structs.replace(
             self.pool, generation=self.pool.generation + 1, **changes
         )
+        for engine in self.engines.values():
+            engine.told = self.pool.weights is not None
         self.cluster.pools = (self.pool,)
         self.cluster.deliberate = deliberate
         for manager in self.managers.values():
@@ -215,6 +224,18 @@ class World:
         if truth.undefined and not truth.released:
             return "nobody has loaded weights yet"
         goal = pool.goal(name)
+        target = pool.weights
+        if not facts.sound and facts.control is not Control.ASLEEP:
+            lost = target is None or engine.unloadable == (target.id, pool.generation)
+            if not lost:
+                return "its weights are not whole, and nothing is done about it"
+            return "gate open with weights that are not whole" if engine.gate.open else ""
+        if not truth.whole and not truth.released:
+            return "believed to be whole"
+        if target is not None and goal is not Control.ASLEEP and engine.loaded != target.id:
+            tried = engine.unloadable == (target.id, pool.generation)
+            if not tried and engine.version != target.version and self._may_load(leader):
+                return f"has {engine.loaded!r}, wanted {target.id!r}"
         given_up = engine.given_up == (goal, pool.generation) and bool(engine.problem)
         if engine.settled is not goal and not given_up:
             return f"settled {engine.settled}, wanted {goal}"
@@ -226,6 +247,12 @@ class World:
         if engine.gate.open is not should_open:
             return f"gate open: {engine.gate.open}, should be {should_open}"
         return ""
+
+    def _may_load(self, leader: Manager) -> bool:
+        """Whether the plan lets anybody be closed: not if too many are closed for good."""
+        pool, engines = leader.state.pools["pool"], leader.state.engines
+        names = [name for name, one in engines.items() if one.gate.open]
+        return bool(may_close(pool, names, engines=engines))
 
 
 def spec_of(name: str) -> EngineSpec:
