@@ -5,17 +5,33 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from steersman.clock import Deadline, MonotonicClock
 from steersman.engine import Runtime
-from steersman_operator.engines import CallResult, EngineKeys, Engines
+from steersman_operator.engines import (
+    CallResult,
+    EngineClient,
+    EngineDialect,
+    EngineKeys,
+    Engines,
+    dialect_for,
+)
 from steersman_operator.fleet.commands import AskLoad, Call, Look
 from steersman_operator.fleet.facts import ALL_TAGS, CallKind, Observation
-from steersman_operator.fleet.spec import PauseMode
+from steersman_operator.fleet.spec import PauseMode, SourceKind, Weights
 from steersman_sim.engine import EngineConfig, Fault, SimEngine, When
 from steersman_sim.engine.sglang.core import SglangCore
 from steersman_sim.engine.vllm.core import VllmCore
 from tests.sim.support import Client, generate_body, serving, sglang, tokens_body, vllm
 
 RUNTIMES = (Runtime.SGLANG, Runtime.VLLM)
+
+CLOCK = MonotonicClock()
+
+CALLS = tuple(kind for kind in CallKind if kind is not CallKind.TRANSFER)
+"""What an engine is called for; a transfer is the trainer's."""
+
+SEVEN = Weights(version="7", source=SourceKind.DISK, path="/w/7")
+"""The weights of a refit, if a test does not say which."""
 
 TIMEOUT = 1.0
 """Seconds that a call gets which is meant to have no answer."""
@@ -39,8 +55,11 @@ class Steered(Client):
         mode: PauseMode = PauseMode.ABORT,
         tags: tuple[str, ...] | None = None,
         boot_id: str | None = None,
+        weights: Weights | None = None,
         timeout: float = 30.0,
     ) -> CallResult:
+        if weights is None and kind in (CallKind.REFIT, CallKind.LABEL):
+            weights = SEVEN
         if tags is None:
             tags = ALL_TAGS if kind in (CallKind.SLEEP, CallKind.WAKE) else ()
         call = Call(
@@ -52,6 +71,7 @@ class Steered(Client):
             pause_mode=mode,
             tags=tags,
             boot_id=boot_id,
+            weights=weights,
             timeout=timeout,
         )
         return await self.engines.perform(call)
@@ -67,6 +87,41 @@ class Steered(Client):
 
     async def wake(self, **options: Any) -> CallResult:
         return await self.do(CallKind.WAKE, **options)
+
+    async def refit(self, weights: Weights = SEVEN, **options: Any) -> CallResult:
+        return await self.do(CallKind.REFIT, weights=weights, **options)
+
+    async def label(self, version: str = "7", **options: Any) -> CallResult:
+        weights = Weights(version=version, source=SourceKind.EXTERNAL)
+        return await self.do(CallKind.LABEL, weights=weights, **options)
+
+    # What the core does not ask for yet, of the dialect itself.
+
+    @asynccontextmanager
+    async def speaking(self) -> AsyncIterator[tuple[EngineDialect, Deadline]]:
+        client = EngineClient(self.engine.url, clock=CLOCK)
+        dialect = dialect_for(Runtime(self.engine.config.runtime.value), client)
+        assert dialect is not None
+        try:
+            yield dialect, Deadline.after(CLOCK, 30.0)
+        finally:
+            await client.close()
+
+    async def begin(self) -> CallResult:
+        async with self.speaking() as (dialect, deadline):
+            return await dialect.begin(deadline=deadline)
+
+    async def commit(self, version: str) -> CallResult:
+        async with self.speaking() as (dialect, deadline):
+            return await dialect.commit(version, deadline=deadline)
+
+    async def checksum(self) -> str | None:
+        async with self.speaking() as (dialect, deadline):
+            return await dialect.checksum(deadline=deadline)
+
+    async def invalidate(self) -> CallResult:
+        async with self.speaking() as (dialect, deadline):
+            return await dialect.invalidate_cache(deadline=deadline)
 
     async def look(self) -> Observation:
         return await self.engines.look(Look(engine="e", url=self.engine.url, runtime=self.declared))
@@ -135,6 +190,11 @@ def released(engine: SimEngine) -> set[str]:
         return set(core.released)
     assert isinstance(core, VllmCore)
     return set(core.asleep)
+
+
+def held(engine: SimEngine) -> list[tuple[str, str]]:
+    """What each rank calls its weights, and where those that it really has are from."""
+    return [(rank.weights.label, rank.weights.weights.source) for rank in engine.core.ranks]
 
 
 def once(**what: Any) -> Fault:

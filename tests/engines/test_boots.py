@@ -7,10 +7,11 @@ import pytest
 from steersman.engine import Runtime
 from steersman_operator.fleet.facts import CallKind, Outcome
 from steersman_sim.engine import Fault
+from tests.engines.support import CALLS as KINDS
 from tests.engines.support import RUNTIMES, once, paused, steered
 
 BOTH = pytest.mark.parametrize("runtime", RUNTIMES)
-CALLS = pytest.mark.parametrize("kind", list(CallKind))
+CALLS = pytest.mark.parametrize("kind", KINDS)
 
 
 @BOTH
@@ -44,9 +45,9 @@ async def test_a_boot_of_the_platform_is_not_for_the_engine_to_know(runtime: Run
             assert (await it.pause(boot_id=boot)).ok
 
 
-@pytest.mark.parametrize("kind", [CallKind.SLEEP, CallKind.WAKE])
+@pytest.mark.parametrize("kind", [CallKind.SLEEP, CallKind.WAKE, CallKind.REFIT, CallKind.LABEL])
 @BOTH
-async def test_memory_is_left_alone_if_the_boot_cannot_be_read(
+async def test_memory_and_weights_are_left_alone_if_the_boot_cannot_be_read(
     runtime: Runtime, kind: CallKind
 ) -> None:
     async with steered(runtime) as it:

@@ -121,6 +121,8 @@ class Walk:
                 assert released(engine) == {"kv_cache", "weights"}
             case CallKind.WAKE:
                 assert released(engine) == set()
+            case CallKind.REFIT | CallKind.LABEL | CallKind.TRANSFER:
+                raise AssertionError("no walk loads weights")
 
     async def look(self) -> None:
         seen = await self.it.look()

@@ -174,6 +174,14 @@ class EngineClient:
         """
         return await self._send("GET", path, deadline=deadline, query=query)
 
+    async def options(self, path: str, *, deadline: Deadline) -> Reply:
+        """Ask for a route in a way that does nothing: 404 if it is not there.
+
+        Raises:
+            NoAnswer: there was none before the deadline.
+        """
+        return await self._send("OPTIONS", path, deadline=deadline, query=None)
+
     async def post(
         self,
         path: str,

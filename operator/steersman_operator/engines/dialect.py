@@ -5,17 +5,24 @@ from typing import Protocol
 
 import msgspec
 
-from steersman.clock import Deadline
+from steersman.clock import Clock, Deadline
 from steersman.engine import Runtime
 from steersman_operator.engines.client import EngineKeys, NoAnswer, Reply
 from steersman_operator.fleet.facts import Observation, Outcome
-from steersman_operator.fleet.spec import PauseMode
+from steersman_operator.fleet.spec import PauseMode, Weights
 
 UNLABELLED = "default"
 """What both engines call weights that nobody named."""
 
 BOOT_LENGTH = 16
 """Hexadecimal digits of a boot identity."""
+
+FLUSH_SKIPPED = "FlushSkipped"
+"""The word in the detail of a call that did what was wanted and could not empty the engine's cache:
+what it computed with other weights may still be used."""
+
+AFTERWARDS = 5.0
+"""Seconds at least for the look whether a call has done what the engine says that it has."""
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +94,35 @@ class EngineDialect(Protocol):
         """End requests with what they have: those with these ids, or all (``None``)."""
         ...
 
+    async def refit(self, weights: Weights, *, mode: PauseMode, deadline: Deadline) -> CallResult:
+        """Have an engine that is paused read all of its weights from disk, name them, and prove it.
+
+        ``mode`` is how it was paused. OK is said of an engine that says that it has loaded them and
+        shows the version, and has the checksum if one is wanted; REFUSED only if surely nothing was
+        changed. The detail has :data:`FLUSH_SKIPPED` in it if its cache could not be emptied.
+        """
+        ...
+
+    async def label_version(self, version: str, *, deadline: Deadline) -> CallResult:
+        """Name the weights that it has, and read the name back. No request is ended for it."""
+        ...
+
+    async def invalidate_cache(self, *, deadline: Deadline) -> CallResult:
+        """Forget what was computed for earlier prompts; refused while requests hold it."""
+        ...
+
+    async def checksum(self, *, deadline: Deadline) -> str | None:
+        """A digest of the weights in memory; ``None`` if the engine cannot tell."""
+        ...
+
+    async def begin(self, *, deadline: Deadline) -> CallResult:
+        """Make ready for weights that a trainer is about to transfer."""
+        ...
+
+    async def commit(self, version: str, *, deadline: Deadline) -> CallResult:
+        """End what :meth:`begin` has begun, and name the weights that have arrived."""
+        ...
+
 
 OK = CallResult(outcome=Outcome.OK, http=200)
 
@@ -137,6 +173,27 @@ def verdict(reply: Reply, *, what: str, keys: EngineKeys) -> CallResult:
     if status < 500:
         return refused(f"{what} was answered {status}{said}", http=status)
     return failed(f"{what} was answered {status}{said}", http=status)
+
+
+def once_changed(result: CallResult, *, done: str) -> CallResult:
+    """How a call ended of which an earlier step has changed the engine: not with a refusal.
+
+    ``done`` is a clause that says what was done before.
+    """
+    if result.ok:
+        return result
+    outcome = Outcome.UNKNOWN if result.outcome is Outcome.REFUSED else result.outcome
+    return CallResult(outcome=outcome, http=result.http, detail=f"{done}, but {result.detail}")
+
+
+def flush_skipped(why: str) -> CallResult:
+    """It was done, and the cache still has what was computed before."""
+    return CallResult(outcome=Outcome.OK, http=200, detail=f"{FLUSH_SKIPPED}: {why}")
+
+
+def at_least(deadline: Deadline, seconds: float, *, clock: Clock) -> Deadline:
+    """The deadline, or ``seconds`` from now if that is later."""
+    return max(deadline, Deadline.after(clock, seconds), key=lambda one: one.at)
 
 
 def label(version: object) -> str | None:

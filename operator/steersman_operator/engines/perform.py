@@ -12,7 +12,14 @@ from collections.abc import Callable
 from steersman.clock import Clock, Deadline, MonotonicClock
 from steersman.engine import Runtime
 from steersman_operator.engines.client import EngineClient, EngineKeys
-from steersman_operator.engines.dialect import CallResult, EngineDialect, refused, unknown
+from steersman_operator.engines.dialect import (
+    CallResult,
+    EngineDialect,
+    flush_skipped,
+    once_changed,
+    refused,
+    unknown,
+)
 from steersman_operator.engines.identify import Identity, dialect_for, identify
 from steersman_operator.fleet.commands import AskLoad, Call, Look
 from steersman_operator.fleet.facts import CallKind, Observation
@@ -145,6 +152,27 @@ class Engines:
                     return await dialect.sleep(call.tags, mode=call.pause_mode, deadline=deadline)
                 case CallKind.WAKE:
                     return await dialect.wake(call.tags, deadline=deadline)
+                case CallKind.REFIT | CallKind.LABEL:
+                    return await self._weights(dialect, call, deadline=deadline)
+                case CallKind.TRANSFER:
+                    return refused("nothing was sent: a transfer is the trainer's to make")
+
+    async def _weights(
+        self, dialect: EngineDialect, call: Call, *, deadline: Deadline
+    ) -> CallResult:
+        """New weights, or the name of those that a trainer has transferred."""
+        weights = call.weights
+        if weights is None:
+            return refused("nothing was sent: no weights were named")
+        if call.kind is CallKind.REFIT:
+            return await dialect.refit(weights, mode=call.pause_mode, deadline=deadline)
+        named = await dialect.label_version(weights.version, deadline=deadline)
+        if not named.ok:
+            return named
+        emptied = await dialect.invalidate_cache(deadline=deadline)
+        if emptied.http is None:
+            return once_changed(emptied, done="the weights were named")
+        return named if emptied.ok else flush_skipped(emptied.detail)
 
     async def _wrong_boot(self, call: Call, dialect: EngineDialect, *, deadline: Deadline) -> str:
         """Why the call is not for the process that answers; empty if it is, as far as is known."""

@@ -7,26 +7,22 @@ one that is put to sleep.
 """
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from steersman.clock import Deadline
-from steersman.engine import Runtime
-from steersman_operator.engines.client import EngineClient, NoAnswer, Reply
+from steersman_operator.engines.client import NoAnswer
 from steersman_operator.engines.dialect import (
-    BOOT_LENGTH,
+    AFTERWARDS,
     OK,
     CallResult,
     failed,
     label,
     refused,
-    unanswered,
     unknown,
-    verdict,
 )
 from steersman_operator.engines.sglang_load import sglang_load
+from steersman_operator.engines.sglang_refit import SglangRefits
+from steersman_operator.engines.sglang_routes import boot_of
 from steersman_operator.fleet.facts import Observation
 from steersman_operator.fleet.spec import PauseMode
 
@@ -39,28 +35,12 @@ MODES = {
 TAGS = ("kv_cache", "weights", "cuda_graph")
 """The memory that can be named in a release, in the order in which it is named."""
 
-FLUSH_TRIES = 5
-"""How often an engine is asked whether it is idle. After some pauses a flush can never succeed, so
-this must have an end (sgl-project/sglang#33784, radixark/miles#1497)."""
-
-FLUSH_WAIT = 0.05
-"""Seconds between the first two tries; doubled each time. A retract pause is acknowledged before
-the scheduler has acted on it, so the first try may come too early."""
-
 BESIDES = 1.0
 """Seconds for the rest of a look after a route that does not answer has used them up."""
 
-AFTERWARDS = 5.0
-"""Seconds for the look whether an engine has survived a call."""
 
-
-class SglangDialect:
+class SglangDialect(SglangRefits):
     """One SGLang engine."""
-
-    runtime = Runtime.SGLANG
-
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
 
     # --- Looking ---------------------------------------------------------------------------------
 
@@ -107,7 +87,7 @@ class SglangDialect:
         paused = {200: False, 503: True}.get(ready or 0)
         return Observation(
             reachable=True,
-            boot_id=_boot(launch),
+            boot_id=boot_of(launch),
             backup=backup if isinstance(backup, bool) else None,
             paused=paused if alive else None,
             version=label(version),
@@ -121,28 +101,8 @@ class SglangDialect:
         return await sglang_load(self._client, paused=paused, deadline=deadline)
 
     async def boot(self, *, deadline: Deadline) -> str | None:
-        """A digest of how long each phase of the start took, to the last digit.
-
-        SGLang has no identity of its process, nor says when it was started. Engines older than
-        ``startup_time`` have none.
-        """
-        return _boot(await self._launch(deadline=deadline))
-
-    async def _launch(self, *, deadline: Deadline) -> dict[str, Any]:
-        """The launch arguments, and what else an engine says of its start."""
-        for path in ("/server_info", "/get_server_info"):
-            info = await self._fields(path, deadline=deadline)
-            if info:
-                return info
-        return {}
-
-    async def _version(self, *, deadline: Deadline) -> str | None:
-        """The live version. ``/server_info`` has that of the launch, and is not asked."""
-        for path in ("/model_info", "/get_model_info", "/get_weight_version", "/weight_version"):
-            version = ((await self._fields(path, deadline=deadline)) or {}).get("weight_version")
-            if isinstance(version, str):
-                return version
-        return None
+        """See :func:`boot_of`."""
+        return boot_of(await self._launch(deadline=deadline))
 
     async def _paused(self, *, deadline: Deadline) -> bool | None:
         ready, ping = await asyncio.gather(
@@ -151,20 +111,6 @@ class SglangDialect:
         if ready == 200:
             return False
         return True if (ready, ping) == (503, 200) else None
-
-    async def _status(self, path: str, *, deadline: Deadline) -> int | None:
-        try:
-            return (await self._client.get(path, deadline=deadline)).status
-        except NoAnswer:
-            return None
-
-    async def _fields(self, path: str, *, deadline: Deadline) -> dict[str, Any] | None:
-        """The object that a route answers; ``None`` if it does not answer with one."""
-        try:
-            reply = await self._client.get(path, deadline=deadline)
-        except NoAnswer:
-            return None
-        return reply.fields() if reply.ok else None
 
     # --- Pausing ---------------------------------------------------------------------------------
 
@@ -217,35 +163,18 @@ class SglangDialect:
         return await self._survived(result, what="sleep")
 
     async def _prove_idle(self, *, deadline: Deadline) -> CallResult:
-        """A flush with 200 says that nothing runs; requests that wait keep their place.
-
-        With several data-parallel ranks the answer is the first one's. What speaks for the others
-        is an abort pause: it is answered when no request is left in the engine, on any rank.
+        """A flush that is granted says that nothing runs, on the first rank at least. What speaks for
+        the others is an abort pause: it is answered when no request is left in the engine.
         """
         info = (await self._fields("/server_info", deadline=deadline)) or {}
         if info.get("dp_size", 1) != 1:
             result = await self._pause("abort", deadline=deadline)
             if not result.ok:
                 return refused(f"not proven idle, {result.detail}")
-        clock, wait = self._client.clock, FLUSH_WAIT
-        detail = ""
-        for attempt in range(FLUSH_TRIES):
-            if attempt:
-                await asyncio.sleep(min(wait, deadline.remaining(clock)))
-                wait *= 2
-            try:
-                # Timeout 0: the deferred flush does not ignore requests that wait.
-                reply = await self._client.post(
-                    "/flush_cache", query={"timeout": 0}, deadline=deadline
-                )
-            except NoAnswer as error:
-                return refused(f"not put to sleep, since it is not proven idle: {error}")
-            if reply.ok:
-                return OK
-            detail = verdict(reply, what="/flush_cache", keys=self._client.keys).detail
-            if reply.status != 400:
-                break
-        return refused(f"not put to sleep, since it is not proven idle: {detail}")
+        flush = await self._flush(deadline=deadline)
+        if flush.ok:
+            return OK
+        return refused(f"not put to sleep, since it is not proven idle: {flush.detail}")
 
     async def wake(self, tags: Sequence[str], *, deadline: Deadline) -> CallResult:
         """``/resume_memory_occupation`` with explicit tags: without any it means all three, and one
@@ -286,14 +215,6 @@ class SglangDialect:
                 return result
         return OK
 
-    async def _call(self, path: str, body: dict[str, Any], *, deadline: Deadline) -> CallResult:
-        """One change. The body is always JSON: without one these routes answer 400."""
-        try:
-            reply: Reply = await self._client.post(path, body=body, deadline=deadline)
-        except NoAnswer as error:
-            return unanswered(error)
-        return verdict(reply, what=path, keys=self._client.keys)
-
 
 def _wrong_tags(tags: Sequence[str]) -> str:
     """Why these tags are not sent; empty if they are good."""
@@ -301,11 +222,3 @@ def _wrong_tags(tags: Sequence[str]) -> str:
         return "no memory was named, and an engine must never be told to choose by itself"
     strange = sorted(set(tags).difference(TAGS))
     return f"SGLang knows no memory named {', '.join(strange)}" if strange else ""
-
-
-def _boot(launch: dict[str, Any]) -> str | None:
-    if not launch.get("startup_time"):
-        return None
-    seed = [launch["startup_time"], launch.get("random_seed")]
-    digest = hashlib.sha256(json.dumps(seed, sort_keys=True).encode()).hexdigest()
-    return f"sglang-{digest[:BOOT_LENGTH]}"

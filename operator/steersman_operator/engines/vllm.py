@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from steersman.clock import Deadline
-from steersman.engine import Runtime
-from steersman_operator.engines.client import EngineClient, NoAnswer
+from steersman_operator.engines.client import NoAnswer
 from steersman_operator.engines.dialect import (
+    AFTERWARDS,
     OK,
     CallResult,
     failed,
@@ -22,6 +22,8 @@ from steersman_operator.engines.dialect import (
     verdict,
 )
 from steersman_operator.engines.exposition import Samples, parse
+from steersman_operator.engines.vllm_refit import VllmRefits
+from steersman_operator.engines.vllm_routes import NO_DEV_MODE, with_dev_mode
 from steersman_operator.fleet.facts import ALL_TAGS, Observation
 from steersman_operator.fleet.spec import PauseMode
 
@@ -32,8 +34,6 @@ MODES: dict[PauseMode, dict[str, str]] = {
 }
 """``keep`` with ``clear_cache`` preempts what runs, in spite of what its documentation says."""
 
-NO_DEV_MODE = "the engine has no control routes; start vLLM with VLLM_SERVER_DEV_MODE=1"
-
 TAGS = ("weights", "kv_cache")
 """In the order in which they are woken. SGLang's ``cuda_graph`` does not exist here."""
 
@@ -41,17 +41,9 @@ SLEEP_LEVEL = 1
 """What giving up the weights means: moved to the host's memory, so that a wake needs no refit. At
 level 2 they would be dropped, and an engine that wakes without a refit would answer garbage."""
 
-AFTERWARDS = 5.0
-"""Seconds for the look whether an engine has survived a call."""
 
-
-class VllmDialect:
+class VllmDialect(VllmRefits):
     """One vLLM engine."""
-
-    runtime = Runtime.VLLM
-
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
 
     # --- Looking ---------------------------------------------------------------------------------
 
@@ -132,25 +124,6 @@ class VllmDialect:
         except NoAnswer:
             return False
 
-    async def _flag(self, path: str, *, deadline: Deadline) -> bool | None:
-        """The one boolean of an answer; ``None`` also if data-parallel engines disagree (500)."""
-        value = (await self._fields(path, deadline=deadline)).get(path.removeprefix("/"))
-        return value if isinstance(value, bool) else None
-
-    async def _fields(self, path: str, *, deadline: Deadline) -> dict[str, Any]:
-        try:
-            reply = await self._client.get(path, deadline=deadline)
-        except NoAnswer:
-            return {}
-        return reply.fields() if reply.ok else {}
-
-    async def _samples(self, *, deadline: Deadline) -> Samples:
-        try:
-            reply = await self._client.get("/metrics", deadline=deadline)
-        except NoAnswer:
-            return parse("")
-        return parse(reply.text if reply.ok else "")
-
     # --- Pausing ---------------------------------------------------------------------------------
 
     async def pause(self, mode: PauseMode, *, deadline: Deadline) -> CallResult:
@@ -223,7 +196,7 @@ class VllmDialect:
             )
         except NoAnswer as error:
             return unanswered(error), None
-        return self._verdict(verdict(reply, what="/wake_up", keys=self._client.keys)), (
+        return with_dev_mode(verdict(reply, what="/wake_up", keys=self._client.keys)), (
             reply.fields().get("status")
         )
 
@@ -258,24 +231,6 @@ class VllmDialect:
             return OK
         body: dict[str, Any] = {} if ids is None else {"request_ids": list(ids)}
         return await self._call("/abort_requests", {}, body=body, deadline=deadline)
-
-    async def _call(
-        self,
-        path: str,
-        query: dict[str, str],
-        *,
-        body: dict[str, Any] | None = None,
-        deadline: Deadline,
-    ) -> CallResult:
-        try:
-            reply = await self._client.post(path, query=query, body=body, deadline=deadline)
-        except NoAnswer as error:
-            return unanswered(error)
-        return self._verdict(verdict(reply, what=path, keys=self._client.keys))
-
-    @staticmethod
-    def _verdict(result: CallResult) -> CallResult:
-        return refused(NO_DEV_MODE, http=404) if result.http == 404 else result
 
 
 def _boot(samples: Samples) -> str | None:

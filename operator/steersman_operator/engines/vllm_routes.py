@@ -1,0 +1,55 @@
+"""What all of the vLLM dialect stands on: how its routes are read and called."""
+
+from typing import Any
+
+from steersman.clock import Deadline
+from steersman_operator.engines.client import EngineClient, NoAnswer
+from steersman_operator.engines.dialect import CallResult, refused, unanswered, verdict
+from steersman_operator.engines.exposition import Samples, parse
+
+NO_DEV_MODE = "the engine has no control routes; start vLLM with VLLM_SERVER_DEV_MODE=1"
+
+
+class VllmRoutes:
+    """The routes of one vLLM engine."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+
+    async def _flag(self, path: str, *, deadline: Deadline) -> bool | None:
+        """The one boolean of an answer; ``None`` also if data-parallel engines disagree (500)."""
+        value = (await self._fields(path, deadline=deadline)).get(path.removeprefix("/"))
+        return value if isinstance(value, bool) else None
+
+    async def _fields(self, path: str, *, deadline: Deadline) -> dict[str, Any]:
+        try:
+            reply = await self._client.get(path, deadline=deadline)
+        except NoAnswer:
+            return {}
+        return reply.fields() if reply.ok else {}
+
+    async def _samples(self, *, deadline: Deadline) -> Samples:
+        try:
+            reply = await self._client.get("/metrics", deadline=deadline)
+        except NoAnswer:
+            return parse("")
+        return parse(reply.text if reply.ok else "")
+
+    async def _call(
+        self,
+        path: str,
+        query: dict[str, str],
+        *,
+        body: dict[str, Any] | None = None,
+        deadline: Deadline,
+    ) -> CallResult:
+        try:
+            reply = await self._client.post(path, query=query, body=body, deadline=deadline)
+        except NoAnswer as error:
+            return unanswered(error)
+        return with_dev_mode(verdict(reply, what=path, keys=self._client.keys))
+
+
+def with_dev_mode(result: CallResult) -> CallResult:
+    """A route that is missing is missing with all the others."""
+    return refused(NO_DEV_MODE, http=404) if result.http == 404 else result
