@@ -20,9 +20,9 @@ the one that was there first counts. A file that is removed takes its resources 
 engines are no longer managed, and are left in the state that they are in. A file that is there but
 empty, or has only comments, does not: that is a save that failed more often than a wish.
 
-`steersman pause`, `resume`, `sleep` and `wake` write `spec.state` or `spec.overrides` into the file
-and change nothing else in it. Where that cannot be done safely, such as in a value that is shared by
-an alias, they say what to write by hand.
+`steersman pause`, `resume`, `sleep` and `wake` write `spec.state` or `spec.overrides` into the file,
+`steersman refit` and `rollout` what is said below, and change nothing else in it. Where that cannot be
+done safely, such as in a value that is shared by an alias, they say what to write by hand.
 
 The output of `kubectl get -o yaml` can be used as it is: `status`, and what the API server writes
 into `metadata`, is not looked at.
@@ -32,8 +32,13 @@ has it keeps it** as long as it asks for it, also over a restart: no other file 
 several that ask for what nobody has, the one that was first seen gets it, then the first by name. Both
 say so in the condition `Conflict`, and the one that goes without is not `Ready`.
 
-Nothing loads weights yet: `weightVersionRef`, `refitNonce`, `versionHistoryLimit` and `source` are
-checked and have no effect. The ordinals of WeightVersions count already.
+**The spec of a WeightVersion cannot be changed**, or two engines with one version could have different
+weights. The one that was read first stays in force until the WeightVersion is removed; `get` says which
+key was changed. Other weights get a WeightVersion and a version of their own.
+
+`weightVersionRef` names a WeightVersion of the same model. If there is none, or if it is of another model,
+`ManifestInvalid` and `get` say so, with line and remedy, and the weights of before stay what is wanted,
+also over a restart. How weights get into the engines is in [refit.md](../refit.md).
 """
 
 ROUTING = (

@@ -37,7 +37,9 @@ spec:
   overrides:
   - {{engine: e0, state: Active}}
   - {{engine: "10.0.0.2:30000", state: Active}}
-  rollout: {{maxUnavailable: 2, mode: InPlace, pauseMode: Keep, promoteAt: AllOpen}}
+  rollout:
+    {{maxUnavailable: 2, mode: InPlace, pauseMode: Keep, promoteAt: AllOpen, paused: true,
+     trainerTimeoutSeconds: 60}}
   drain: {{timeoutSeconds: 17, onTimeout: Abort}}
   onUnreachableProxy: Fence
   routing:
@@ -52,7 +54,7 @@ spec:
 ---
 {HEAD}kind: WeightVersion
 metadata: {{name: w7}}
-spec: {{model: "größe 😀", version: 042, ordinal: 7, source: {{disk: {{path: "/w: #7"}}}}, digest: "sha256:0"}}
+spec: {{model: "größe 😀", version: 042, ordinal: 7, source: {{disk: {{path: "/w: #7"}}}}, digest: "sha256:0", checksum: "0"}}
 """
 
 LITTLE = f"""\
@@ -115,6 +117,8 @@ def test_what_is_in_force_is_printed_with_its_defaults(tmp_path: Path) -> None:
             "mode": "Quiesce",
             "pauseMode": "Abort",
             "promoteAt": "FirstOpen",
+            "paused": False,
+            "trainerTimeoutSeconds": 1800,
         },
         "drain": {"timeoutSeconds": 600, "onTimeout": "Fail"},
         "onUnreachableProxy": "Wait",

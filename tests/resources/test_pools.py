@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from steersman.engine import Control, Role, Runtime
 from steersman.policy import LatestOnly
@@ -14,6 +15,8 @@ from steersman_operator.fleet.spec import (
     PoolSpec,
     PromoteAt,
     RolloutMode,
+    SourceKind,
+    Weights,
 )
 from steersman_operator.resources import RolloutEngine, WeightVersion, to_pools
 from tests.resources.support import engine, engine_text, version, version_text
@@ -33,7 +36,9 @@ versionHistoryLimit: 3
 overrides:
   - {engine: a, state: Active}
   - {engine: 'h:2', state: Asleep}
-rollout: {maxUnavailable: 25%, mode: InPlace, pauseMode: Keep, promoteAt: AllOpen}
+rollout:
+  {maxUnavailable: 25%, mode: InPlace, pauseMode: Keep, promoteAt: AllOpen, paused: true,
+   trainerTimeoutSeconds: 90}
 drain: {timeoutSeconds: 30, onTimeout: Abort}
 onUnreachableProxy: Fence
 routing: {versionPolicy: latest-only, hold: {timeout: 60}, timeouts: {connect: 2.5}}
@@ -89,6 +94,9 @@ def test_everything_arrives_in_the_pool() -> None:
         drain_timeout=30.0,
         on_timeout=OnTimeout.ABORT,
         on_unreachable=OnUnreachable.FENCE,
+        weights=Weights(version="7", source=SourceKind.EXTERNAL, nonce="again"),
+        rollout_paused=True,
+        trainer_timeout=90.0,
     )
     assert (pools.conflicts, pools.warnings, pools.keys) == ({}, {}, {})
     # What machines exchange must not have numbers of the parser in it.
@@ -238,22 +246,107 @@ def test_of_two_ranks_or_names_the_older_counts() -> None:
     }
 
 
-def test_a_reference_to_weights_that_are_not_there_is_a_warning() -> None:
-    lost = with_engines("qwen", "http://h:1", spec="weightVersionRef: {name: v9}")
-    assert to_pools([lost], []).warnings == {
-        "RolloutEngine/qwen": (
-            "qwen.yaml:1: spec.weightVersionRef.name: there is no WeightVersion v9",
-        )
-    }
-    other = weights("v9", "version: 9", model="llama")
-    assert to_pools([lost], [other]).warnings == {
-        "RolloutEngine/qwen": (
+QWEN_9 = """\
+endpoints:
+  static:
+    - url: http://h:1
+weightVersionRef:
+  name: v9
+"""
+
+
+def referring(spec: str = QWEN_9, *, model: str = "qwen") -> RolloutEngine:
+    return engine(engine_text(spec, model=model), file="qwen.yaml")
+
+
+def disk(
+    name: str, number: str, path: str, *, more: str = "", model: str = "qwen"
+) -> WeightVersion:
+    spec = f"version: {number}\nsource: {{disk: {{path: {path}}}}}\n{more}"
+    return version(version_text(name, spec, model=model), file="v.yaml")
+
+
+def test_a_reference_becomes_the_weights_of_the_pool() -> None:
+    pools = to_pools([referring()], [disk("v8", "8", "/w/8"), disk("v9", "9", "/w/9")])
+    assert pools.pools[0].weights == Weights(version="9", source=SourceKind.DISK, path="/w/9")
+    assert pools.warnings == {}
+
+    summed = disk("v9", "9", "/w/9", more="digest: sha256:0\nchecksum: ab12")
+    pools = to_pools([referring(QWEN_9 + "refitNonce: again\n")], [summed])
+    assert pools.pools[0].weights == Weights(
+        version="9", source=SourceKind.DISK, path="/w/9", nonce="again", checksum="ab12"
+    )
+    pools = to_pools([referring()], [weights("v9", "version: step-9")])
+    assert pools.pools[0].weights == Weights(version="step-9", source=SourceKind.EXTERNAL)
+
+
+def test_without_a_reference_the_weights_stay_as_they_are() -> None:
+    before = to_pools([referring()], [disk("v9", "9", "/w/9")])
+    pools = to_pools(
+        [referring("endpoints: {}")], [disk("v9", "9", "/w/9")], targets=before.targets
+    )
+    assert pools.pools[0].weights is None
+    assert pools.targets == {}
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ([], "there is no WeightVersion v9; add one of 'qwen', or have `steersman refit` make it"),
+        (
+            [disk("math-7", "7", "/w/7"), disk("v8", "8", "/w/8", model="llama")],
+            "there is no WeightVersion v9; name one of math-7, or add it",
+        ),
+        (
+            [disk(f"w-{number}", str(number), "/w") for number in range(10, 17)],
             (
-                "qwen.yaml:1: spec.weightVersionRef.name: v9 (v.yaml:1) is of the model 'llama', not "
-                "'qwen'"
+                "there is no WeightVersion v9; name one of w-12, w-13, w-14, w-15, w-16 and 2 more, "
+                "or add it"
             ),
+        ),
+        ([disk("v-9", "9", "/w/9")], "there is no WeightVersion v9; did you mean v-9?"),
+        (
+            [disk("v9", "9", "/w/9", model="llama"), disk("math-7", "7", "/w/7")],
+            ("v9 (v.yaml:1) is of the model 'llama', not 'qwen'; name one of math-7, or add it"),
+        ),
+    ],
+)
+def test_a_reference_that_cannot_be_followed_is_told_with_line_key_and_remedy(
+    versions: list[WeightVersion], said: str
+) -> None:
+    pools = to_pools([referring()], versions)
+    assert pools.warnings == {
+        "RolloutEngine/qwen": (
+            (f"qwen.yaml:11: spec.weightVersionRef.name: {said}; until then no weights are loaded"),
         )
     }
+    assert pools.pools[0].weights is None
+
+
+@pytest.mark.parametrize("versions", [[], [disk("v9", "9", "/w/9", model="llama")]])
+def test_the_weights_of_before_stay_what_is_wanted(versions: list[WeightVersion]) -> None:
+    """A typing error must not end a rollout half way."""
+    eight = referring(QWEN_9.replace("v9", "v8") + "refitNonce: n\n")
+    before = to_pools([eight], [disk("v8", "8", "/w/8")])
+
+    pools = to_pools([referring()], versions, before.holders, before.targets)
+
+    assert pools.pools[0].weights == Weights(
+        version="8", source=SourceKind.DISK, path="/w/8", nonce="n"
+    )
+    (sentence,) = pools.warnings["RolloutEngine/qwen"]
+    assert sentence.endswith("; until then version 8 stays what is wanted")
+    # And once more, as after a restart.
+    again = to_pools([referring()], versions, pools.holders, pools.targets)
+    assert again.pools == pools.pools
+    assert to_pools([], [], targets=again.targets).targets == again.targets
+
+
+def test_weights_of_another_model_never_stay() -> None:
+    before = to_pools([referring()], [disk("v9", "9", "/w/9")])
+    pools = to_pools([referring(model="llama")], [disk("v9", "9", "/w/9")], targets=before.targets)
+    assert pools.pools[0].weights is None
+    assert pools.targets == {}
 
 
 def test_keys_go_by_engine(tmp_path: Path) -> None:

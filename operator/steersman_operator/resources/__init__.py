@@ -10,6 +10,8 @@ from steersman_operator.resources.pools import Pools, to_pools
 from steersman_operator.resources.read import ReadFile, read_resources
 from steersman_operator.resources.resource import Resource, RolloutEngine, WeightVersion
 from steersman_operator.resources.rollout_engine import RolloutEngineSpec
+from steersman_operator.resources.targets import Target, weights_of
+from steersman_operator.resources.unchanging import as_it_was
 from steersman_operator.resources.values import State
 from steersman_operator.resources.weight_version import WeightVersionSpec
 
@@ -25,8 +27,11 @@ __all__ = [
     "RolloutEngine",
     "RolloutEngineSpec",
     "State",
+    "Target",
     "WeightVersion",
     "WeightVersionSpec",
+    "as_it_was",
     "read_resources",
     "to_pools",
+    "weights_of",
 ]

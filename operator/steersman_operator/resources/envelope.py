@@ -38,6 +38,9 @@ OF_THE_SERVER = frozenset(
 )
 """Keys of ``metadata`` that are taken and mean nothing here."""
 
+MADE_BY = ("app.kubernetes.io/created-by", "steersman")
+"""The label of a WeightVersion that was made by a command."""
+
 _KINDS = {kind.lower(): kind for kind in (ROLLOUT_ENGINE, WEIGHT_VERSION)}
 
 
@@ -62,7 +65,8 @@ class Metadata(Model):
     """The name; of a RolloutEngine it is the name of the pool, which the header
     `x-steersman-pool` and the commands take."""
     labels: Texts = Field(default_factory=dict)
-    """For people and tools; not looked at."""
+    """For people and tools. A WeightVersion with `app.kubernetes.io/created-by: steersman` was made by
+    `steersman refit`, which removes it when it is no longer used."""
     annotations: Texts = Field(default_factory=dict)
     """For people and tools; not looked at."""
 

@@ -4,7 +4,7 @@ Two pools may claim one engine, one model, or both want to be the default; see `
 it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -16,6 +16,7 @@ from steersman_operator.resources.claims import DEFAULT, Claims, engine_claim, m
 from steersman_operator.resources.contradictions import MAX_ENGINES
 from steersman_operator.resources.resource import RolloutEngine, WeightVersion
 from steersman_operator.resources.rollout_engine import StaticEngine
+from steersman_operator.resources.targets import Target, Versions, named
 
 
 class Pools(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,8 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the sentences that are about what the pool itself does not get."""
     holders: dict[str, str] = {}
     """Who has what only one pool can have: names by claim, to be handed in the next time."""
+    targets: dict[str, Target] = {}
+    """The weights that pools are to have, by name, to be handed in the next time."""
     warnings: dict[str, tuple[str, ...]] = {}
     """Other sentences that are wrong without harm, by ``KIND/NAME`` of the resource."""
     keys: dict[str, EngineKeys] = {}
@@ -45,26 +48,36 @@ def to_pools(
     engines: Iterable[RolloutEngine],
     versions: Iterable[WeightVersion],
     holders: Mapping[str, str] | None = None,
+    targets: Mapping[str, Target] | None = None,
 ) -> Pools:
-    """The pools of all resources; ``holders`` are those of the time before."""
+    """The pools of all resources; ``holders`` and ``targets`` are those of the time before."""
     says = _Sentences()
     by_age = sorted(engines, key=_age)
-    known = _Versions(sorted(versions, key=_age), says)
+    known = Versions(sorted(versions, key=_age), says.warn)
+    before = targets or {}
+    found: dict[str, Target | None] = {}
     claims = _Decided(Claims(by_age, holders or {}), says)
     pools: list[PoolSpec] = []
     keys: dict[str, EngineKeys] = {}
     for resource in by_age:
-        pool = _pool(resource, claims=claims, ordinals=known.ordinals(resource.spec.model))
+        found[resource.name] = known.target(resource, before=before.get(resource.name))
+        pool = _pool(
+            resource,
+            claims=claims,
+            ordinals=known.ordinals(resource.spec.model),
+            target=found[resource.name],
+        )
         pools.append(pool)
         if resource.keys != EngineKeys():
             keys |= {engine.id: resource.keys for engine in pool.engines}
-        known.check_reference(resource)
     return Pools(
         pools=tuple(pools),
-        conflicts={name: tuple(found) for name, found in says.conflicts.items()},
-        lost={name: tuple(found) for name, found in says.lost.items()},
+        conflicts={name: tuple(said) for name, said in says.conflicts.items()},
+        lost={name: tuple(said) for name, said in says.lost.items()},
         holders=claims.names,
-        warnings={name: tuple(found) for name, found in says.warnings.items()},
+        # A directory that cannot be read has no resources, and must not cost anybody anything.
+        targets={name: target for name, target in found.items() if target} if found else {**before},
+        warnings={name: tuple(said) for name, said in says.warnings.items()},
         keys=keys,
     )
 
@@ -74,7 +87,13 @@ def _age(resource: RolloutEngine | WeightVersion) -> tuple[float, str]:
     return (float("inf") if created is None else created, resource.name)
 
 
-def _pool(resource: RolloutEngine, *, claims: "_Decided", ordinals: Mapping[str, int]) -> PoolSpec:
+def _pool(
+    resource: RolloutEngine,
+    *,
+    claims: "_Decided",
+    ordinals: Mapping[str, int],
+    target: Target | None,
+) -> PoolSpec:
     spec = resource.spec
     mine = [engine for engine in spec.endpoints.static if claims.engine(engine, resource)]
     ids = {engine.shown: engine.id for engine in mine}
@@ -110,6 +129,9 @@ def _pool(resource: RolloutEngine, *, claims: "_Decided", ordinals: Mapping[str,
         on_timeout=spec.drain.on_timeout,
         on_unreachable=spec.on_unreachable_proxy,
         ordinals=dict(ordinals),
+        weights=None if target is None else target.weights,
+        rollout_paused=spec.rollout.paused,
+        trainer_timeout=float(spec.rollout.trainer_timeout_seconds),
     )
 
 
@@ -147,7 +169,7 @@ class _Decided:
         if self._claims.holder(claim) is None:
             self._says.loses(
                 resource,
-                f"{_named(resource)}: the engine {engine.id} is beyond the {MAX_ENGINES} "
+                f"{named(resource)}: the engine {engine.id} is beyond the {MAX_ENGINES} "
                 "that a fleet can have, and is left out",
                 to=None,
             )
@@ -169,63 +191,7 @@ class _Decided:
             return holder is resource
         self._says.loses(
             resource,
-            f"{_named(holder)} and {_named(resource)} {both}; {holder.name} has it and keeps it",
+            f"{named(holder)} and {named(resource)} {both}; {holder.name} has it and keeps it",
             to=holder,
         )
         return False
-
-
-class _Versions:
-    """All WeightVersions, the older first."""
-
-    def __init__(self, versions: Sequence[WeightVersion], says: _Sentences) -> None:
-        self._says = says
-        self._by_name = {version.name: version for version in versions}
-        self._ordinals: dict[str, dict[str, int]] = {}
-        said: dict[tuple[str, str], WeightVersion] = {}
-        ranks: dict[tuple[str, int], WeightVersion] = {}
-        for version in versions:
-            spec = version.spec
-            same = said.setdefault((spec.model, spec.version), version)
-            if same is not version:
-                self._twice(same, version, f"name the version {spec.version} of {spec.model!a}")
-                continue
-            if spec.ordinal is None:
-                continue
-            same = ranks.setdefault((spec.model, spec.ordinal), version)
-            if same is not version:
-                self._twice(same, version, f"have the ordinal {spec.ordinal}")
-                continue
-            self._ordinals.setdefault(spec.model, {})[spec.version] = spec.ordinal
-
-    def ordinals(self, model: str) -> Mapping[str, int]:
-        """The ranks of a model's versions; empty if none has one."""
-        return self._ordinals.get(model, {})
-
-    def check_reference(self, resource: RolloutEngine) -> None:
-        """Say what is wrong with ``weightVersionRef``."""
-        reference = resource.spec.weight_version_ref
-        if reference is None:
-            return
-        version = self._by_name.get(reference.name)
-        if version is None:
-            self._says.warn(
-                resource,
-                f"{resource.place}: spec.weightVersionRef.name: there is no WeightVersion "
-                f"{reference.name}",
-            )
-        elif version.spec.model != resource.spec.model:
-            self._says.warn(
-                resource,
-                f"{resource.place}: spec.weightVersionRef.name: {_named(version)} is of the model "
-                f"{version.spec.model!a}, not {resource.spec.model!a}",
-            )
-
-    def _twice(self, older: WeightVersion, younger: WeightVersion, what: str) -> None:
-        sentence = f"{_named(older)} and {_named(younger)} both {what}; the older counts"
-        self._says.warn(older, sentence)
-        self._says.warn(younger, sentence)
-
-
-def _named(resource: RolloutEngine | WeightVersion) -> str:
-    return f"{resource.name} ({resource.place})"

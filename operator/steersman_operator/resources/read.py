@@ -14,6 +14,7 @@ from steersman.errors import DocumentError
 from steersman_operator.engines.client import EngineKeys
 from steersman_operator.resources.contradictions import contradictions
 from steersman_operator.resources.envelope import (
+    MADE_BY,
     SCHEMAS,
     RolloutEngineFile,
     WeightVersionFile,
@@ -82,21 +83,24 @@ def _read(document: Document, *, position: int, keys: "_Keys") -> Resource:
         return WeightVersion(
             name=file.metadata.name,
             spec=file.spec,
-            digest=_digest(file.spec),
+            digest=digest_of(file.spec),
             file=document.path,
             line=line,
             document=position,
+            made=file.metadata.labels.get(MADE_BY[0]) == MADE_BY[1],
         )
+    reference = document.place(("spec", "weightVersionRef", "name"))
     data_key_file = file.spec.engine_auth.data_key_file
     return RolloutEngine(
         name=file.metadata.name,
         spec=file.spec,
-        digest=_digest(file.spec),
+        digest=digest_of(file.spec),
         file=document.path,
         line=line,
         document=position,
         keys=engine_keys,
         data_key_file=keys.path(data_key_file) if data_key_file is not None else None,
+        reference_line=reference.line if reference else line,
     )
 
 
@@ -123,7 +127,7 @@ class _Keys:
             return None
 
 
-def _digest(spec: Model) -> str:
+def digest_of(spec: Model) -> str:
     """A digest of what a spec says. Defaults do not count, so a new key does not change it."""
     content = spec.model_dump(by_alias=True, exclude_defaults=True)
     return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()

@@ -32,6 +32,8 @@ class RolloutEngine(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that its engines ask for."""
     data_key_file: str | None = None
     """The path of the data key, for the proxies."""
+    reference_line: int = 0
+    """The line of ``weightVersionRef``, or that of what is around it."""
 
     @property
     def place(self) -> str:
@@ -53,6 +55,8 @@ class WeightVersion(msgspec.Struct, frozen=True, kw_only=True):
     document: int = 0
     generation: int = 0
     created: float | None = None
+    made: bool = False
+    """Whether a command of ours has made it; such a one is removed when nobody needs it any more."""
 
     @property
     def place(self) -> str:

@@ -110,6 +110,12 @@ class Rollout(Model):
     promote_at: PromoteAtName = PromoteAt.FIRST_OPEN
     """When a new version begins to be the newest of the pool: once the first engine opens with it,
     or once all have."""
+    paused: bool = False
+    """Whether no further engine is closed for new weights; one that has begun is finished.
+    `steersman rollout pause` and `rollout resume` write it."""
+    trainer_timeout_seconds: Seconds = int(DEFAULTS.trainer_timeout)
+    """How long an engine stays closed for the trainer to transfer `external` weights. After it what
+    the engine holds counts as unknown, and it takes no requests until it was loaded anew."""
 
 
 class Drain(Model):
@@ -154,11 +160,14 @@ class RolloutEngineSpec(Model):
     """What happens if somebody else pauses an engine or puts it to sleep: `Observe` sends it no
     requests and says so, `Enforce` reverts it."""
     weight_version_ref: WeightVersionRef | None = None
-    """The weights that the engines are to have; without, whatever they have."""
+    """The weights that the engines are to have; without, whatever they have. `steersman refit` and
+    `rollout undo` write it. If it cannot be followed, the weights of before stay what is wanted."""
     refit_nonce: Text | None = None
-    """Another text here asks for the same weights to be loaded once more."""
+    """Another text here asks for the same weights to be loaded once more. `steersman refit --again`
+    writes it."""
     version_history_limit: Whole = 10
-    """How many WeightVersions that were made by the API and are no longer used are kept."""
+    """How far back `steersman rollout undo` can go, and how many WeightVersions that `steersman
+    refit` has made and that are no longer used are kept."""
     overrides: list[Override] = Field(default_factory=list)
     """States of single engines."""
     rollout: Rollout = Rollout()

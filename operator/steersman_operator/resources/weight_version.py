@@ -49,7 +49,7 @@ class Source(Model):
 
 
 class WeightVersionSpec(Model):
-    """What the weights are. Not to be changed; new weights get a new WeightVersion."""
+    """What the weights are. It cannot be changed: other weights get a WeightVersion of their own."""
 
     model: Text
     """The model, as in `spec.model` of the RolloutEngine."""
@@ -62,3 +62,6 @@ class WeightVersionSpec(Model):
     """Where the weights come from."""
     digest: Text | None = None
     """Digest of the weights, such as `sha256:...`, for people."""
+    checksum: Text | None = None
+    """The checksum that an engine computes over these weights once it has loaded them. An engine
+    that can compute one (SGLang) and comes to another does not open."""
