@@ -126,6 +126,9 @@ class _Writer:
                 self.scope.pop()
             elif isinstance(value, str):
                 lines.append(f"{lead}{key}: {self.name(value)}{self.tail()}")
+            elif isinstance(value, dict) and value and self.coin():
+                lines.append(f"{lead}{key}:{self.tail()}")
+                lines += self.block(value, indent + self.draw(st.integers(1, 4)))
             else:
                 self.scope.append(self.layout.inside_key if key == "overrides" else [])
                 flow = self.flow(value, lines=self.draw(st.sampled_from([-1, indent])))
@@ -150,6 +153,14 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         spec["state"] = draw(st.sampled_from(STATES))
     if draw(st.booleans()):
         spec["default"] = draw(st.booleans())
+    if draw(st.booleans()):
+        spec["weightVersionRef"] = {"name": draw(st.sampled_from(["q-7", "no"]))}
+    if draw(st.integers(0, 2)) == 0:
+        spec["refitNonce"] = draw(st.sampled_from(["one", "no"]))
+    if draw(st.booleans()):
+        rollout = {"mode": "InPlace", "paused": draw(st.booleans())}
+        keys = draw(st.lists(st.sampled_from(list(rollout)), unique=True))
+        spec["rollout"] = {key: rollout[key] for key in keys}
     overrides = draw(st.lists(st.sampled_from(engines), unique=True))
     if overrides or draw(st.integers(0, 4)) == 0:
         spec["overrides"] = [

@@ -3,8 +3,14 @@
 import pytest
 
 from steersman.errors import EditImpossible
+from steersman_operator.manifests.changes import (
+    Change,
+    DropOverride,
+    SetOverride,
+    SetState,
+    SetValue,
+)
 from steersman_operator.manifests.editing import edited
-from steersman_operator.manifests.verbs import Change, DropOverride, SetOverride, SetState
 from steersman_operator.resources import State
 
 PAUSE = SetState(State.PAUSED)
@@ -12,7 +18,7 @@ HEAD = "apiVersion: rollout.steersman.io/v1alpha1\nkind: RolloutEngine\nmetadata
 
 
 def change(text: str, wish: Change, *, file: str = "f.yaml", document: int = 0) -> str:
-    content = edited(file, text.encode("utf-8"), document=document, change=wish)
+    content = edited(file, text.encode("utf-8"), document=document, changes=[wish])
     return content.decode("utf-8")
 
 
@@ -227,6 +233,69 @@ def test_an_override_comes_and_goes(before: str, wish: Change, after: str) -> No
     assert change(HEAD + before, wish) == HEAD + after
 
 
+REF = SetValue(("weightVersionRef", "name"), "q-8")
+NONCE = SetValue(("refitNonce",), "2026-01-02T03:04:05.678Z")
+HOLD = SetValue(("rollout", "paused"), True)
+
+
+@pytest.mark.parametrize(
+    ("before", "wish", "after"),
+    [
+        ("spec:\n  model: q # m\n  default: true\n", REF, "spec:\n  model: q # m\n  weightVersionRef:\n    name: q-8\n  default: true\n"),
+        ("spec:\n  state: Active # s\n  model: q", REF, "spec:\n  state: Active # s\n  weightVersionRef:\n    name: q-8\n  model: q"),
+        ("spec:\n  model: q\n  weightVersionRef: # these\n    # by hand\n    name: q-7 # seven\n", REF, "spec:\n  model: q\n  weightVersionRef: # these\n    # by hand\n    name: q-8 # seven\n"),
+        ("spec:\n  model: q\n  weightVersionRef: {name: 'q-7'} # seven\n", REF, "spec:\n  model: q\n  weightVersionRef: {name: 'q-8'} # seven\n"),
+        ('spec: {model: q, weightVersionRef: {"name": "q-7"}}', REF, 'spec: {model: q, weightVersionRef: {"name": "q-8"}}'),
+        ("spec: {model: q}\n", REF, "spec: {model: q, weightVersionRef: {name: q-8}}\n"),
+        ("spec:\n  model: q\n  weightVersionRef: {name: q-7}\n", SetValue(REF.path, "7"), 'spec:\n  model: q\n  weightVersionRef: {name: "7"}\n'),
+        ("spec:\r\n  model: q\r\n", REF, "spec:\r\n  model: q\r\n  weightVersionRef:\r\n    name: q-8\r\n"),
+        (
+            "spec:\n  model: q\n  weightVersionRef:\n    name: q-7 # x\n  # below\n  default: true\n",
+            NONCE,
+            'spec:\n  model: q\n  weightVersionRef:\n    name: q-7 # x\n  refitNonce: "2026-01-02T03:04:05.678Z"\n  # below\n  default: true\n',
+        ),
+        ("spec: {refitNonce: one, model: q}", NONCE, 'spec: {refitNonce: "2026-01-02T03:04:05.678Z", model: q}'),
+        ("spec: {refitNonce: 'one', model: q}", SetValue(NONCE.path, "it's"), "spec: {refitNonce: 'it''s', model: q}"),
+        ('spec: {refitNonce: "one", model: q}', SetValue(NONCE.path, 'a "b" \\ 😀'), 'spec: {refitNonce: "a \\"b\\" \\\\ 😀", model: q}'),
+        ("spec:\n  model: q\n", HOLD, "spec:\n  model: q\n  rollout:\n    paused: true\n"),
+        ("spec:\n  model: q\n  rollout:\n    maxUnavailable: 2 # two\n  default: true\n", HOLD, "spec:\n  model: q\n  rollout:\n    maxUnavailable: 2 # two\n    paused: true\n  default: true\n"),
+        ("spec:\n  model: q\n  rollout: {mode: InPlace} # m\n", HOLD, "spec:\n  model: q\n  rollout: {mode: InPlace, paused: true} # m\n"),
+        ("spec:\n  model: q\n  rollout: {}\n", HOLD, "spec:\n  model: q\n  rollout: {paused: true}\n"),
+        ("spec:\n  model: q\n  rollout: {paused: true} # h\n", SetValue(HOLD.path, False), "spec:\n  model: q\n  rollout: {paused: false} # h\n"),
+        ("spec:\n  model: q\n  rollout:\n    paused:   false # h", HOLD, "spec:\n  model: q\n  rollout:\n    paused:   true # h"),
+    ],
+)  # fmt: skip
+def test_a_value_is_written_at_its_keys(before: str, wish: Change, after: str) -> None:
+    assert change(HEAD + before, wish) == HEAD + after
+
+
+@pytest.mark.parametrize(
+    ("before", "wish", "after"),
+    [
+        ('{"spec": {"model": "q"}}', REF, '{"spec": {"model": "q", "weightVersionRef": {"name": "q-8"}}}'),
+        ('{"spec": {"model": "q", "rollout": {}}}', HOLD, '{"spec": {"model": "q", "rollout": {"paused": true}}}'),
+        (
+            '{\n  "spec": {\n    "rollout": {\n      "mode": "InPlace"\n    }\n  }\n}\n',
+            HOLD,
+            '{\n  "spec": {\n    "rollout": {\n      "mode": "InPlace",\n      "paused": true\n    }\n  }\n}\n',
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_in_json_is_jsons(before: str, wish: Change, after: str) -> None:
+    assert change(before, wish, file="f.json") == after
+
+
+def test_several_changes_come_together_or_not_at_all() -> None:
+    text = f"{HEAD}spec:\n  model: q\n  rollout: &r {{mode: InPlace}}\nx: *r\n"
+    both = edited("f.yaml", text.encode(), document=0, changes=[REF, NONCE]).decode()
+    assert both == text.replace(
+        "model: q\n",
+        'model: q\n  weightVersionRef:\n    name: q-8\n  refitNonce: "2026-01-02T03:04:05.678Z"\n',
+    )
+    with pytest.raises(EditImpossible):
+        edited("f.yaml", text.encode(), document=0, changes=[REF, HOLD])
+
+
 @pytest.mark.parametrize(
     ("text", "wish", "why"),
     [
@@ -253,6 +322,14 @@ def test_an_override_comes_and_goes(before: str, wish: Change, after: str) -> No
         ),
         ("spec:\n  model: q\n  state: >-\n    Active\n", PAUSE, "the value is not a word in one line"),
         ('spec:\n  model: q\n  state: "Act\\\n    ive"\n', PAUSE, "with escapes or over several lines"),
+        (
+            "x: &w {name: q-7}\nspec: {model: q, weightVersionRef: *w}\n",
+            REF,
+            ("as weightVersionRef is written elsewhere (by an alias), or has no keys; change it by "
+            "hand: write `weightVersionRef: {name: q-8}` below `spec`"),
+        ),
+        ("spec:\n  model: q\n  rollout:\n", HOLD, "write `rollout: {paused: true}` below `spec`"),
+        ("spec:\n  model: q\n  rollout: &r {mode: InPlace}\nx: *r\n", HOLD, "the text is shared (by an alias)"),
         ("spec:\n  ? model\n  : q\n", PAUSE, "the layout is unusual"),
         ("spec:\n  ? overrides\n  : - {engine: a, state: Paused}\n  model: q\n", DropOverride("a"), "the layout is unusual"),
     ],

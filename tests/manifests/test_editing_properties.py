@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from steersman.documents import parse_documents
 from steersman.errors import DocumentError, EditImpossible
+from steersman_operator.manifests.changes import (
+    Change,
+    DropOverride,
+    SetOverride,
+    SetState,
+    SetValue,
+)
 from steersman_operator.manifests.editing import edited
-from steersman_operator.manifests.verbs import Change, DropOverride, SetOverride, SetState
 from steersman_operator.resources import State, read_resources
 from tests.manifests.layouts import NAMES, Layout, json_layouts, yaml_layouts
 
@@ -22,6 +28,13 @@ def changes(spec: dict[str, Any]) -> st.SearchStrategy[Change]:
     kinds: list[st.SearchStrategy[Change]] = [
         st.builds(SetState, states),
         st.builds(SetOverride, st.sampled_from(NAMES), states),
+        st.builds(
+            SetValue,
+            st.just(("weightVersionRef", "name")),
+            st.sampled_from(["q-8", "7", "no"]),
+        ),
+        st.builds(SetValue, st.just(("refitNonce",)), st.sampled_from(["1", 'it\'s # "so"'])),
+        st.builds(SetValue, st.just(("rollout", "paused")), st.booleans()),
     ]
     if names:
         kinds.append(st.builds(DropOverride, st.sampled_from(names)))
@@ -38,6 +51,11 @@ def wanted(spec: dict[str, Any], change: Change) -> dict[str, Any]:
             return spec | {"state": state.value}
         case SetOverride(engine, state):
             entries[engine] = state.value
+        case SetValue():
+            (key,) = change.content
+            value = change.content[key]
+            section = spec.get(key)
+            return spec | {key: section | value if isinstance(section, dict) else value}
         case DropOverride(engine):
             del entries[engine]
     spec["overrides"] = [{"engine": name, "state": state} for name, state in entries.items()]
@@ -60,7 +78,7 @@ def difference(before: str, after: str) -> tuple[str, str]:
 
 def check(layout: Layout, change: Change) -> None:
     content = layout.text.encode()
-    result = edited(layout.file, content, document=layout.document, change=change)
+    result = edited(layout.file, content, document=layout.document, changes=[change])
     text = result.decode()
 
     before = [found.data for found in parse_documents(layout.file, content)]
@@ -82,7 +100,12 @@ def check(layout: Layout, change: Change) -> None:
         case SetOverride(engine, _) if engine in names:
             assert len(went) <= len("Active") and len(came) <= len("Active")
             kept = layout.comments
-        case SetState() | SetOverride():
+        case SetValue(path, _) if (
+            path[0] in spec and path[-1] in (spec, spec[path[0]])[len(path) - 1]
+        ):
+            assert len(went) <= len("2026-01-02") and "\n" not in went + came
+            kept = layout.comments
+        case SetState() | SetOverride() | SetValue():
             assert went == ""
             kept = layout.comments
         case DropOverride(engine):
@@ -121,9 +144,9 @@ def test_edits_one_after_the_other_come_back_to_where_they_began(data: st.DataOb
         layout.file,
         content,
         document=layout.document,
-        change=SetOverride(engine, data.draw(st.sampled_from(State))),
+        changes=[SetOverride(engine, data.draw(st.sampled_from(State)))],
     )
-    removed = edited(layout.file, added, document=layout.document, change=DropOverride(engine))
+    removed = edited(layout.file, added, document=layout.document, changes=[DropOverride(engine)])
     if names or "overrides" not in spec:
         assert removed == content
 
@@ -154,7 +177,7 @@ def test_a_text_that_was_damaged_is_changed_right_or_refused(data: st.DataObject
     spec = documents[position].data["spec"]
     change = data.draw(changes(spec))
     try:
-        result = edited("f.yaml", content, document=position, change=change)
+        result = edited("f.yaml", content, document=position, changes=[change])
     except EditImpossible:
         return
     after = [found.data for found in parse_documents("f.yaml", result)]

@@ -2,6 +2,19 @@
 
 from steersman_operator.manifests.directory import Edited, ManifestDirectory
 from steersman_operator.manifests.manifests import FleetLedger, Ledger, Manifests
-from steersman_operator.manifests.verbs import Verb
+from steersman_operator.manifests.memory import ManifestMemory
+from steersman_operator.manifests.refits import RefitWish, RolloutVerb
+from steersman_operator.manifests.verbs import Verb, unknown
 
-__all__ = ["Edited", "FleetLedger", "Ledger", "ManifestDirectory", "Manifests", "Verb"]
+__all__ = [
+    "Edited",
+    "FleetLedger",
+    "Ledger",
+    "ManifestDirectory",
+    "ManifestMemory",
+    "Manifests",
+    "RefitWish",
+    "RolloutVerb",
+    "Verb",
+    "unknown",
+]

@@ -3,6 +3,7 @@
 Nothing in here is trusted: whoever cuts reads the result again and compares (see ``editing``).
 """
 
+import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
@@ -37,8 +38,11 @@ def apply(text: str, cuts: Sequence[Cut]) -> str:
     return text
 
 
-def replace_scalar(text: str, node: Node, value: str) -> Cut:
-    """Another ``value``, a plain word, for a single value; its quotes stay."""
+def replace_scalar(text: str, node: Node, value: str, *, bare: str | None = None) -> Cut:
+    """Another ``value`` for a single value; its quotes stay.
+
+    ``bare`` is how it is written where there are no quotes; without it, as it is.
+    """
     if node.is_alias:
         raise CannotCutError(f"the value is written elsewhere (alias *{node.anchor})")
     if node.value is None or node.style not in (None, "'", '"'):
@@ -49,7 +53,13 @@ def replace_scalar(text: str, node: Node, value: str) -> Cut:
     start = node.end - len(before)
     if start < node.start or text[start : node.end] != before:
         raise CannotCutError("the value is written with escapes or over several lines")
-    return Cut(start, node.end, f"{quote}{value}{quote}")
+    return Cut(start, node.end, _quoted(value, quote) if quote else bare or value)
+
+
+def _quoted(value: str, quote: str) -> str:
+    if quote == '"':
+        return json.dumps(value, ensure_ascii=False)
+    return f"'{value.replace(quote, quote + quote)}'"
 
 
 def insert_member(
@@ -60,6 +70,14 @@ def insert_member(
     if not flow:
         return _insert_lines(text, key.start, value.written_end, lines)
     return _insert_inline(text, key.start, value.end, inline)
+
+
+def first_member(text: str, mapping: Node, inline: str) -> Cut:
+    """The only member of a mapping that has none yet."""
+    if not mapping.flow:
+        raise CannotCutError("there is nothing below its key")
+    start = text.index("{", mapping.start) + 1
+    return Cut(start, start, inline)
 
 
 def append_item(text: str, items: Node, lines: Sequence[str], *, inline: str) -> Cut:

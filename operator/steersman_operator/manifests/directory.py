@@ -1,18 +1,36 @@
-"""A directory of manifests: read again when it changes, and edited when people ask for a state."""
+"""A directory of manifests: read again when it changes, and edited when people ask for something."""
 
+import logging
 from pathlib import Path
 
 import msgspec
 
-from steersman.errors import EditInvalid, ManifestUnusable
-from steersman_operator.manifests.editing import edited
+from steersman.errors import ManifestNotWritable, RequestError
+from steersman_operator.fleet.spec import Weights
+from steersman_operator.manifests.drafts import checked, drafted, opened
 from steersman_operator.manifests.file import ManifestFile
 from steersman_operator.manifests.looking import manifest_names, signature_of
+from steersman_operator.manifests.made import NewVersion, file_of, reference_of, surplus
 from steersman_operator.manifests.manifests import FileContent, Ledger, Manifests, Merger
-from steersman_operator.manifests.replacing import changed, current, replace
+from steersman_operator.manifests.memory import ManifestMemory
+from steersman_operator.manifests.refits import (
+    RefitPlan,
+    RefitWish,
+    RolloutVerb,
+    plan_refit,
+    plan_rollout,
+)
+from steersman_operator.manifests.replacing import create, current
 from steersman_operator.manifests.saved import SavedManifests
 from steersman_operator.manifests.verbs import Verb, plan, unknown
-from steersman_operator.resources import ROLLOUT_ENGINE, RolloutEngine
+from steersman_operator.resources import (
+    ROLLOUT_ENGINE,
+    RolloutEngine,
+    WeightVersion,
+    weights_of,
+)
+
+_log = logging.getLogger("steersman.manifests")
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +41,8 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool
     """Whether the file had to be changed."""
     message: str
+    target: Weights | None = None
+    """Of a refit: the weights that the pool is to have from now on, if their name means any."""
 
 
 class ManifestDirectory:
@@ -30,14 +50,22 @@ class ManifestDirectory:
 
     Everything in here blocks and is called from one thread at a time; :attr:`manifests` may be read
     from any. With ``good``, a directory of its own, the last good version of each file survives a
-    restart.
+    restart; with a ``memory`` of its own what came first does.
     """
 
-    def __init__(self, directory: Path, *, ledger: Ledger, good: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        ledger: Ledger,
+        good: Path | None = None,
+        memory: ManifestMemory | None = None,
+    ) -> None:
         self.manifests = Manifests()
         self._directory = directory
         self._saved = SavedManifests(good)
-        self._merger = Merger(ledger)
+        self._memory = memory or ManifestMemory()
+        self._merger = Merger(ledger, self._memory)
         self._files: dict[str, ManifestFile] = {}
         self._problem: str | None = None
         self._polled = False
@@ -85,26 +113,135 @@ class ManifestDirectory:
         """
         resource = self._find(name)
         file = self._files[resource.file]
-        content = current(file.path)
-        if not file.is_read(content):
-            raise changed(file.path)
-        if file.problems:
-            raise ManifestUnusable(
-                f"{file.name} has errors, and its last good version is in force; mend it first: "
-                f"{_joined(file.problems)}"
-            )
+        content = opened(file)
         planned = plan(resource, verb=verb, engine=engine)
         if planned.change is None:
             return Edited(generation=resource.generation, changed=False, message=planned.message)
-        new = edited(file.name, content, document=resource.document, change=planned.change)
-        found = file.parse(new)
-        if found.problems:
-            raise EditInvalid(f"{verb} is not possible: {_joined(found.problems)}")
-        status = replace(file.path, new, expected=content)
-        file.take(new, found, written=signature_of(status))
+        drafted(file, content, resource, changes=[planned.change], verb=verb).put()
         self._unmerged = True
         self._merge()
         return Edited(generation=self._find(name).generation, changed=True, message=planned.message)
+
+    def refit(self, name: str, wish: RefitWish) -> Edited:
+        """Have a RolloutEngine ask for other weights, or for the same once more.
+
+        Weights of which there is no WeightVersion get one, in a file of its own and before anything
+        refers to it: whatever is interrupted, every file makes sense. WeightVersions that were made so
+        and that nobody needs any more are removed.
+
+        :raises VersionTaken: if the version means other weights already.
+        :raises NoTarget: if no version is named, and the pool has none.
+        :raises EditError: as :meth:`edit`.
+        """
+        resource = self._find(name)
+        file = self._files[resource.file]
+        content = opened(file)
+        planned = plan_refit(resource, wish=wish, versions=self.manifests.versions)
+        return self._carried_out(resource, planned, file, content, verb="refit")
+
+    def rollout(
+        self, name: str, *, verb: RolloutVerb, to: str | None = None, since: str | None = None
+    ) -> Edited:
+        """Pause, resume or undo the rollout of a RolloutEngine; see
+        :func:`~steersman_operator.manifests.refits.plan_rollout`.
+
+        :raises EditError: if it cannot be done; says why.
+        """
+        resource = self._find(name)
+        file = self._files[resource.file]
+        content = opened(file)
+        planned = plan_rollout(
+            resource,
+            verb=verb,
+            versions=self.manifests.versions,
+            references=self._memory.references.get(name),
+            to=to,
+            since=since,
+        )
+        return self._carried_out(resource, planned, file, content, verb=f"rollout {verb}")
+
+    # --- editing ----------------------------------------------------------------------------------
+
+    def _carried_out(
+        self,
+        resource: RolloutEngine,
+        planned: RefitPlan,
+        file: ManifestFile,
+        content: bytes,
+        *,
+        verb: str,
+    ) -> Edited:
+        if planned.changes:
+            # Whatever may be wrong with it is found before the first of two files is written.
+            draft = drafted(file, content, resource, changes=planned.changes, verb=verb)
+            made = None if planned.new is None else self._make(planned.new, like=file, verb=verb)
+            try:
+                draft.put()
+            except RequestError:
+                if made is not None:
+                    self._remove(made)
+                raise
+            self._unmerged = True
+            self._merge()
+            self._collect(resource.spec.model)
+        now = self._find(resource.name)
+        return Edited(
+            generation=now.generation,
+            changed=bool(planned.changes),
+            message=planned.message,
+            target=self._target(now),
+        )
+
+    def _make(self, new: NewVersion, *, like: ManifestFile, verb: str) -> ManifestFile:
+        file = ManifestFile(self._directory / new.file, saved=self._saved)
+        content = new.text.encode()
+        found = checked(file, content, verb=verb)
+        status = create(file.path, content, like=like.path)
+        # Whatever was called so before is gone, or the name would not have been free.
+        self._memory.forget_weights([new.name])
+        file.take(content, found, written=signature_of(status))
+        self._files[file.name] = file
+        self._unmerged = True
+        return file
+
+    def _collect(self, model: str) -> None:
+        """Remove WeightVersions of a model that we have made and that nobody needs."""
+        for version in surplus(
+            model,
+            engines=self.manifests.engines,
+            versions=self.manifests.versions,
+            references=self._memory.references.values(),
+        ):
+            file = self._files[version.file]
+            if file.name == file_of(version.name) and self._is_alone(version, file):
+                self._remove(file)
+        self._merge()
+
+    def _is_alone(self, version: WeightVersion, file: ManifestFile) -> bool:
+        """Whether a file is as we have made it: nothing else would be lost with it."""
+        try:
+            content = current(file.path)
+        except ManifestNotWritable:
+            return False
+        (first, *others) = file.resources
+        return file.is_read(content) and not others and first.name == version.name
+
+    def _remove(self, file: ManifestFile) -> None:
+        try:
+            file.path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("%s cannot be removed: %s", file.path, error.strerror)
+            return
+        file.poll(listed=False, first=True)
+        self._files.pop(file.name, None)
+        self._unmerged = True
+
+    def _target(self, resource: RolloutEngine) -> Weights | None:
+        asked = (reference_of(resource), resource.spec.model)
+        for version in self.manifests.versions:
+            if (version.name, version.spec.model) == asked:
+                return weights_of(version, nonce=resource.spec.refit_nonce or "")
+        return None
 
     def _find(self, name: str) -> RolloutEngine:
         engines = {resource.name: resource for resource in self.manifests.engines}
@@ -135,8 +272,3 @@ class ManifestDirectory:
         )
         self._unmerged = False
         return self.manifests != before
-
-
-def _joined(problems: tuple[str, ...]) -> str:
-    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-    return "; ".join(problems[:3]) + more

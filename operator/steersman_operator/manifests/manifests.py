@@ -1,11 +1,13 @@
 """All that the files of a directory say, put together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from steersman_operator.resources import Resource, RolloutEngine, WeightVersion
+from steersman_operator.manifests.memory import Definition, ManifestMemory, References
+from steersman_operator.resources import Resource, RolloutEngine, WeightVersion, as_it_was
+from steersman_operator.resources.written import written
 
 
 class Ledger(Protocol):
@@ -58,20 +60,26 @@ class FileContent(msgspec.Struct, frozen=True):
 
 
 class Merger:
-    """Puts files together, and remembers which of two definitions was there before."""
+    """Puts files together. Which of two definitions was there before, and what a WeightVersion was
+    when it was read first, it takes from the memory, and keeps there.
+    """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, memory: ManifestMemory) -> None:
         self._ledger = ledger
-        self._holders: Mapping[str, Resource] = {}
+        self._memory = memory
 
-    def merge(self, files: Iterable[FileContent], *, of_directory: Iterable[str]) -> Manifests:
-        """The manifests of all ``files``, given in the order of their names."""
+    def merge(self, files: Iterable[FileContent], *, of_directory: Sequence[str]) -> Manifests:
+        """The manifests of all ``files``, given in the order of their names.
+
+        Blocks until the ledger has what is new.
+        """
         files = list(files)
         claims: dict[str, list[Resource]] = {}
         for file in files:
             for resource in file.resources:
                 claims.setdefault(_key(resource), []).append(resource)
         holders = {key: self._holder(key, found) for key, found in claims.items()}
+        in_force, changed = self._unchanged(holders)
         by_file: dict[str, tuple[str, ...]] = {}
         for file in files:
             problems = list(file.problems)
@@ -82,10 +90,13 @@ class Merger:
                         f"{resource.place}: {resource.kind} {resource.name} is defined in "
                         f"{holder.place} already, and that one counts; keep one of them"
                     )
+                elif _key(resource) in changed:
+                    problems.append(changed[_key(resource)])
             if problems:
                 by_file[file.name] = tuple(problems)
-        kept = [self._dated(holders[key]) for key in sorted(holders)]
-        self._holders = holders
+        kept = [self._dated(in_force[key]) for key in sorted(in_force)]
+        hidden = bool(of_directory) or any(one.problems and not one.resources for one in files)
+        self._remember(holders, in_force, hidden=hidden)
         return Manifests(
             engines=tuple(found for found in kept if isinstance(found, RolloutEngine)),
             versions=tuple(found for found in kept if isinstance(found, WeightVersion)),
@@ -95,13 +106,41 @@ class Merger:
 
     def _holder(self, key: str, claims: list[Resource]) -> Resource:
         """Which of several definitions counts: that of before, else the first."""
-        before = self._holders.get(key)
+        before = self._memory.definitions.get(key)
         if before is not None:
             in_place = [claim for claim in claims if claim.file == before.file]
             # Within a file lines move, so the content tells which it was.
             same = [claim for claim in in_place if claim.digest == before.digest]
             claims = same or in_place or claims
         return claims[0]
+
+    def _unchanged(
+        self, holders: Mapping[str, Resource]
+    ) -> tuple[dict[str, Resource], dict[str, str]]:
+        """What is in force of the definitions that count, and what is refused of them, by key."""
+        in_force, changed = dict(holders), {}
+        for key, resource in holders.items():
+            first = self._memory.weights.get(resource.name)
+            if isinstance(resource, WeightVersion) and first is not None:
+                in_force[key], refusal = as_it_was(resource, first)
+                if refusal is not None:
+                    changed[key] = refusal
+        return in_force, changed
+
+    def _remember(
+        self, holders: Mapping[str, Resource], in_force: Mapping[str, Resource], *, hidden: bool
+    ) -> None:
+        """Keep what the next merge has to know; ``hidden`` if not all that there is could be read."""
+        memory = self._memory
+        definitions = {key: Definition(one.file, one.digest) for key, one in holders.items()}
+        engines = [one for one in in_force.values() if isinstance(one, RolloutEngine)]
+        versions = [one for one in in_force.values() if isinstance(one, WeightVersion)]
+        weights = {one.name: written(one.spec) for one in versions}
+        references = _references(memory.references, engines, versions)
+        memory.definitions = {**memory.definitions, **definitions} if hidden else definitions
+        memory.weights = {**memory.weights, **weights} if hidden else weights
+        memory.references = {**memory.references, **references} if hidden else references
+        memory.save()
 
     def _dated(self, resource: Resource) -> Resource:
         key = _key(resource)
@@ -114,3 +153,26 @@ class Merger:
 
 def _key(resource: Resource) -> str:
     return f"{resource.kind}/{resource.name}"
+
+
+def _references(
+    before: Mapping[str, References],
+    engines: Iterable[RolloutEngine],
+    versions: Iterable[WeightVersion],
+) -> dict[str, References]:
+    """What each pool was to have, now that its manifest says what it says.
+
+    Whoever has changed the manifest, the weights of before are remembered; names that mean nothing
+    are not. A pool that asks for none for now keeps what is remembered.
+    """
+    known = {(one.name, one.spec.model) for one in versions}
+    found: dict[str, References] = {}
+    for engine in engines:
+        spec, last = engine.spec, before.get(engine.name)
+        name = None if spec.weight_version_ref is None else spec.weight_version_ref.name
+        if name is not None and (name, spec.model) in known:
+            limit = spec.version_history_limit
+            found[engine.name] = (last or References(now=name)).then(name, limit=limit)
+        elif last is not None:
+            found[engine.name] = last
+    return found

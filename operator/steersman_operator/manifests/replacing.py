@@ -1,10 +1,12 @@
 """Replacing a file at once, so that whoever reads it sees the old one or the new one."""
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from steersman.documents import read_content
 from steersman.errors import DocumentError, ManifestChanged, ManifestNotWritable
@@ -43,6 +45,36 @@ def replace(path: Path, content: bytes, *, expected: bytes) -> os.stat_result:
         ) from None
 
 
+def create(path: Path, content: bytes, *, like: Path) -> os.stat_result:
+    """Make a file that is not there yet, for the owner and with the mode of ``like``; whoever reads it
+    sees all of it. Returns its status.
+
+    :raises ManifestNotWritable: if it cannot be made, or is there already; says why.
+    """
+    try:
+        model = like.stat()
+        descriptor, draft = tempfile.mkstemp(
+            prefix=f".{path.name[:100]}.", suffix=SCRATCH_SUFFIX, dir=path.parent
+        )
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                _fill(file, content, like=model)
+            _put(draft, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft)  # noqa: PTH108
+        _flush_directory(path.parent)
+        return path.stat()
+    except FileExistsError:
+        raise ManifestNotWritable(
+            f"{path.name} is there already, and is not in force; mend it or remove it"
+        ) from None
+    except OSError as error:
+        raise ManifestNotWritable(
+            f"{path} cannot be made: {error.strerror}; make the directory writable"
+        ) from None
+
+
 def changed(path: Path) -> ManifestChanged:
     """The error for a file that somebody else has changed."""
     return ManifestChanged(
@@ -70,13 +102,7 @@ def _replace(
     )
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            made = os.fstat(descriptor)
-            if (made.st_uid, made.st_gid) != (before.st_uid, before.st_gid):
-                os.fchown(descriptor, before.st_uid, before.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
-            os.fsync(descriptor)
+            _fill(file, content, like=before)
             if current(target) != expected:
                 raise changed(target)
             os.replace(draft, target)  # noqa: PTH105
@@ -87,6 +113,30 @@ def _replace(
         raise
     _flush_directory(target.parent)
     return after
+
+
+def _put(draft: str, path: Path) -> None:
+    """Give a file its name, unless there is one of that name."""
+    try:
+        os.link(draft, path)  # a rename would replace what somebody else has just made
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without links; nobody makes a file of this name but by accident.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.replace(draft, path)  # noqa: PTH105
+
+
+def _fill(file: BinaryIO, content: bytes, *, like: os.stat_result) -> None:
+    """Write a new file to the disk, with the owner and the mode of another."""
+    file.write(content)
+    file.flush()
+    made = os.fstat(file.fileno())
+    if (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
+        os.fchown(file.fileno(), like.st_uid, like.st_gid)
+    os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+    os.fsync(file.fileno())
 
 
 def _flush_directory(directory: Path) -> None:

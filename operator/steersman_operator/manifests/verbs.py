@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from steersman.errors import EditRefused, ResourceNotFound
+from steersman_operator.manifests.changes import Change, DropOverride, SetOverride, SetState
 from steersman_operator.resources import RolloutEngine, State
 
 
@@ -28,28 +29,6 @@ class Verb(StrEnum):
                 return State.ASLEEP
             case Verb.RESUME | Verb.WAKE:
                 return State.ACTIVE
-
-
-class SetState(msgspec.Struct, frozen=True):
-    """``spec.state``."""
-
-    state: State
-
-
-class SetOverride(msgspec.Struct, frozen=True):
-    """The state of one engine in ``spec.overrides``, which may have to be added."""
-
-    engine: str
-    state: State
-
-
-class DropOverride(msgspec.Struct, frozen=True):
-    """The entry of one engine in ``spec.overrides`` goes."""
-
-    engine: str
-
-
-Change = SetState | SetOverride | DropOverride
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
