@@ -426,6 +426,17 @@ class EditRefused(EditError):
     remedy = "Use the verb that the message names."
 
 
+class NotAwaiting(EditError):
+    """No engine of the pool waits for the weights of that version."""
+
+    code = "not_awaiting"
+    status = 409
+    remedy = (
+        "See `steersman rollout status POOL` for what its engines wait for; `steersman refit` asks for "
+        "a version."
+    )
+
+
 class ManifestChanged(EditError):
     """The file has just been changed by somebody else, and that has not been read yet."""
 

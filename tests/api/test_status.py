@@ -92,7 +92,7 @@ def test_a_fleet_at_rest() -> None:
     }
     assert pool["fleet_max"] == "1"
     assert [one["type"] for one in pool["conditions"]] == [kind.value for kind in ConditionType]
-    assert true_conditions(bench) == ["Ready"]
+    assert true_conditions(bench) == ["Ready", "Synced"]
     assert engine(bench)["phase"] == "Settled"
     assert engine(bench)["problem"] == ""
 
@@ -192,7 +192,7 @@ def test_paused_as_asked_for_is_ready() -> None:
 
     (pool,) = status(bench)["pools"]
     assert pool["counts"]["ready"] == pool["counts"]["paused"] == pool["counts"]["closed"] == 2
-    assert true_conditions(bench) == ["Ready"]
+    assert true_conditions(bench) == ["Ready", "Synced"]
 
 
 # --- trouble --------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_a_change_of_mind_makes_an_old_failure_history() -> None:
         30, lambda: bench.settled(Control.ACTIVE) and bench.settled(Control.ACTIVE, "b")
     )
 
-    assert true_conditions(bench) == ["Ready"]
+    assert true_conditions(bench) == ["Ready", "Synced"]
     assert engine(bench)["problem"] == ""
 
 

@@ -6,7 +6,9 @@ from enum import StrEnum
 import msgspec
 
 from steersman.engine import Trust
-from steersman_operator.api.standing import EXTERNAL, Standing
+from steersman_operator.api.standing import EXTERNAL, Standing, synced
+from steersman_operator.fleet.spec import PoolSpec, SourceKind
+from steersman_operator.fleet.state import Phase
 
 NAMED = 5
 """Engines that a message names; the others are counted."""
@@ -29,6 +31,11 @@ class ConditionType(StrEnum):
     """Somebody else has changed the state of an engine."""
     UNSYNCED = "Unsynced"
     """Some engine has not shown the pool's version."""
+    SYNCED = "Synced"
+    """Every engine has the weights that are asked for, and has shown them; also if none are."""
+    READY_FOR_WEIGHTS = "ReadyForWeights"
+    """Every engine that a trainer has to transfer weights into is closed, drained and paused, and waits
+    for it."""
     REMOVAL_HELD_BACK = "RemovalHeldBack"
     """Most of the engines would go at once; they are kept for a while."""
     CONFLICT = "Conflict"
@@ -49,6 +56,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 def conditions_of(
     engines: Sequence[Standing],
     *,
+    pool: PoolSpec,
     published: bool,
     fleet_max: str | None,
     conflicts: Sequence[str] = (),
@@ -72,6 +80,8 @@ def conditions_of(
         _about(ConditionType.DEGRADED, troubled, "EnginesInTrouble", lambda one: one.trouble),
         _about(ConditionType.EXTERNALLY_CONTROLLED, external, "Drift", lambda one: one.trouble),
         _about(ConditionType.UNSYNCED, unsynced, "VersionNotShown", _shown),
+        _synced(engines, pool),
+        _ready_for_weights(engines, pool),
         _about(ConditionType.REMOVAL_HELD_BACK, leaving, "Brake", lambda _: "not in the spec"),
         _told(ConditionType.CONFLICT, conflicts, "ClaimedTwice"),
         _told(ConditionType.MANIFEST_INVALID, errors, "LastGoodVersionInForce"),
@@ -94,6 +104,36 @@ def _ready(engines: Sequence[Standing], *, published: bool, lost: Sequence[str])
         return Condition(type=kind, status="True", reason="Settled")
     message = _listed(missing, _why_not_ready)
     return Condition(type=kind, status="False", reason="EnginesNotReady", message=message)
+
+
+def _synced(engines: Sequence[Standing], pool: PoolSpec) -> Condition:
+    kind, target = ConditionType.SYNCED.value, pool.weights
+    if target is None:
+        return Condition(type=kind, status="True", reason="NoTarget")
+    missing = [one for one in engines if not one.engine.leaving and not synced(one.engine, pool)]
+    if not missing:
+        return Condition(type=kind, status="True", reason="Loaded", message=target.version)
+    paused = "RolloutPaused" if pool.rollout_paused else "WeightsNotLoaded"
+    message = f"{target.version} is missing in " + _listed(missing, _why_not_synced)
+    return Condition(type=kind, status="False", reason=paused, message=message)
+
+
+def _ready_for_weights(engines: Sequence[Standing], pool: PoolSpec) -> Condition:
+    kind, target = ConditionType.READY_FOR_WEIGHTS.value, pool.weights
+    if target is None or target.source is not SourceKind.EXTERNAL:
+        return Condition(type=kind, status="False", reason="NoTransfer")
+    missing = [one for one in engines if not synced(one.engine, pool) and not one.engine.leaving]
+    waiting = [one for one in missing if one.phase == Phase.AWAITING.value]
+    if not missing:
+        return Condition(type=kind, status="False", reason="Loaded", message=target.version)
+    if len(waiting) == len(missing):
+        names = ", ".join(one.name for one in waiting[:NAMED])
+        more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+        message = f"{names}{more} wait for the transfer of {target.version}"
+        return Condition(type=kind, status="True", reason="AwaitingTrainer", message=message)
+    behind = [one for one in missing if one.phase != Phase.AWAITING.value]
+    message = _listed(behind, _progress)
+    return Condition(type=kind, status="False", reason="NotYet", message=message)
 
 
 def _about(
@@ -144,6 +184,10 @@ def _unsynced(one: Standing, fleet_max: str | None) -> bool:
     if trust in (Trust.UNSYNCED, Trust.UNCERTAIN):
         return True
     return fleet_max is not None and one.engine.known and trust is not Trust.VERIFIED
+
+
+def _why_not_synced(one: Standing) -> str:
+    return one.trouble or one.waiting or _shown(one)
 
 
 def _shown(one: Standing) -> str:

@@ -9,9 +9,11 @@ from steersman.engine import Control, Trust
 from steersman_operator.fleet.aim import awaits_weights
 from steersman_operator.fleet.barrier import Barrier, barrier, in_flight
 from steersman_operator.fleet.endings import AWAITING_WEIGHTS as LOAD_WEIGHTS
+from steersman_operator.fleet.facts import CallKind
 from steersman_operator.fleet.readiness import disturbs_nobody, idle_enough, needs_clear
 from steersman_operator.fleet.spec import PoolSpec
 from steersman_operator.fleet.state import EngineState, Operation, Phase, State, Timing
+from steersman_operator.fleet.weights import wanted
 
 PENDING = "Pending"
 """Nothing is under way yet, or the proxies have not been told of it."""
@@ -27,6 +29,11 @@ LEAVING = "Leaving"
 AWAITING_WEIGHTS = "AwaitingWeights"
 """Awake again, and paused until somebody has loaded weights into it."""
 SETTLED = "Settled"
+
+UNCERTAIN_WEIGHTS = (
+    "its weights may be half written; ask for weights on disk, have a trainer transfer them whole, or "
+    "restart it"
+)
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +106,8 @@ def standing(
     waiting = "" if engine.op is None else _waiting(engine, engine.op, pool, state, timing, now)
     if phase == PENDING and not published:
         waiting = Barrier(unpublished=True).sentence(now=now, proxies={})
+    elif phase == PENDING and settled:
+        waiting = _its_turn(pool)
     serves = goal is not Control.ACTIVE or (opened and not withheld)
     return Standing(
         engine=engine,
@@ -123,7 +132,12 @@ def _phase(engine: EngineState, pool: PoolSpec, *, goal: Control, settled: bool)
     if engine.leaving:
         return LEAVING
     if settled:
-        return SETTLED
+        if _not_loaded(engine, pool):
+            return GIVEN_UP
+        waits = goal is not Control.ASLEEP and wanted(engine, pool) is not None
+        return PENDING if waits else SETTLED
+    if _not_loaded(engine, pool):
+        return GIVEN_UP
     if awaits_weights(engine, pool):
         return AWAITING_WEIGHTS
     if _gave_up(engine, pool) or engine.facts.released is None:
@@ -136,9 +150,37 @@ def _withheld(engine: EngineState, pool: PoolSpec, state: State) -> str:
     if engine.trust is Trust.UNCERTAIN:
         return "takes no requests, as its weights are uncertain"
     version = state.promoted.get(pool.name)
+    if engine.trust is Trust.UNSYNCED and version is None and not pool.settings.admit_unsynced:
+        return "takes no requests until it shows a version"
     if version is None or engine.trust is Trust.VERIFIED or pool.settings.admit_unsynced:
         return ""
     return f"takes no requests until it shows version {version}"
+
+
+def _its_turn(pool: PoolSpec) -> str:
+    version = "" if pool.weights is None else pool.weights.version
+    if pool.rollout_paused:
+        return f"to be given {version}; the rollout is paused"
+    return f"waiting for its turn to be given {version} (maxUnavailable {pool.max_unavailable})"
+
+
+def _not_loaded(engine: EngineState, pool: PoolSpec) -> bool:
+    """Whether the weights that are asked for could not be loaded and are not tried again."""
+    target = pool.weights
+    return target is not None and engine.unloadable == (target.id, pool.generation)
+
+
+def synced(engine: EngineState, pool: PoolSpec) -> bool:
+    """Whether an engine has the weights that are asked for; so it has if none are."""
+    target = pool.weights
+    if target is None:
+        return True
+    return (
+        engine.facts.sound
+        and engine.loaded == target.id
+        and engine.version == target.version
+        and engine.trust is Trust.VERIFIED
+    )
 
 
 def _gave_up(engine: EngineState, pool: PoolSpec) -> bool:
@@ -154,7 +196,9 @@ def _trouble(engine: EngineState, pool: PoolSpec, *, phase: str) -> str:
         # A problem of the past is kept until the next operation; it says nothing of a settled engine.
         return engine.problem
     if phase == AWAITING_WEIGHTS:
-        return LOAD_WEIGHTS
+        return UNCERTAIN_WEIGHTS if engine.facts.uncertain else LOAD_WEIGHTS
+    if engine.problem and _not_loaded(engine, pool):
+        return engine.problem
     if phase == EXTERNAL:
         found = engine.facts.control
         return (
@@ -180,6 +224,12 @@ def _waiting(
         case Phase.EXECUTING:
             call = "the call" if operation.call is None else operation.call.value
             text = f"waiting for the engine to answer: {call}"
+        case Phase.AWAITING:
+            version = "" if operation.weights is None else operation.weights.version
+            left = max(0.0, operation.call_until - now)
+            return f"the trainer may transfer {version}; it has {left:.0f} s left to commit it"
+        case _ if operation.call in (CallKind.REFIT, CallKind.LABEL) and operation.weights:
+            text = "looking whether it shows " + operation.weights.version
         case _:
             text = "looking whether it has become " + operation.goal.value
     return text + _going_on(engine, operation, pool, state)

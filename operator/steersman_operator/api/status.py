@@ -8,7 +8,7 @@ import msgspec
 
 from steersman.engine import Control, Runtime
 from steersman_operator.api.conditions import conditions_of
-from steersman_operator.api.standing import Standing, display_name, standing
+from steersman_operator.api.standing import Standing, display_name, standing, synced
 from steersman_operator.fleet.barrier import in_flight
 from steersman_operator.fleet.spec import PoolSpec
 from steersman_operator.fleet.state import EngineState, ProxyState, State, Timing
@@ -155,10 +155,14 @@ def _pool(
         "created": facts.created,
         "manifest_errors": list(facts.errors),
         "fleet_max": fleet_max,
+        "target": None if pool.weights is None else msgspec.to_builtins(pool.weights),
+        "weights": _progress(pool, engines),
+        "rollout_paused": pool.rollout_paused,
         "conditions": [
             msgspec.structs.asdict(condition)
             for condition in conditions_of(
                 engines,
+                pool=pool,
                 published=state.leading and state.published,
                 fleet_max=fleet_max,
                 conflicts=facts.conflicts,
@@ -174,7 +178,16 @@ def _pool(
             "paused": controls[Control.PAUSED],
             "asleep": controls[Control.ASLEEP],
         },
-        "engines": [_engine(state, one) for one in engines],
+        "engines": [_engine(state, pool, one) for one in engines],
+    }
+
+
+def _progress(pool: PoolSpec, engines: Sequence[Standing]) -> dict[str, int]:
+    """How many engines have the weights that are asked for, of how many."""
+    staying = [] if pool.weights is None else [one for one in engines if not one.engine.leaving]
+    return {
+        "synced": sum(synced(one.engine, pool) for one in staying),
+        "total": len(staying),
     }
 
 
@@ -206,7 +219,7 @@ def _overrides(pool: PoolSpec, engines: list[Standing]) -> list[dict[str, str]]:
     ]
 
 
-def _engine(state: State, one: Standing) -> dict[str, Any]:
+def _engine(state: State, pool: PoolSpec, one: Standing) -> dict[str, Any]:
     engine = one.engine
     spec, operation, control = engine.spec, engine.op, one.control
     counts: list[int | None] = []
@@ -226,6 +239,7 @@ def _engine(state: State, one: Standing) -> dict[str, Any]:
         "takes_requests": one.takes_requests,
         "version": engine.version,
         "trust": engine.trust.value,
+        "synced": synced(engine, pool),
         "phase": one.phase,
         "problem": one.trouble or one.waiting,
         "waiting": one.waiting,

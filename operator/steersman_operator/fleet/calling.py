@@ -25,6 +25,9 @@ from steersman_operator.fleet.state import EngineState, Operation, Phase
 _LOADS = (CallKind.REFIT, CallKind.LABEL)
 """Calls after which an engine has other weights, as far as anybody can tell."""
 
+NO_PROOF = "\n"
+"""Stands for the version before a load that has failed: whatever is shown afterwards proves nothing."""
+
 FLUSH_SKIPPED = "FlushSkipped"
 """Stands in what an engine's dialect says of a load after which old KV blocks could not be dropped."""
 
@@ -189,7 +192,9 @@ def call_ended(draft: Draft, name: str, *, number: int, outcome: Outcome, detail
             not_done(draft, engine, f"the engine refused to {what}: {detail}")
         case Outcome.FAILED:
             draft.note(engine, "CallFailed", f"{what}: {detail}", warning=True)
-            change_operation(draft, engine, unknown=True, call_until=draft.now)
+            change_operation(
+                draft, engine, unknown=True, call_until=draft.now, version_before=NO_PROOF
+            )
         case Outcome.UNKNOWN:
             draft.note(engine, "OutcomeUnknown", f"{what}: {detail}", warning=True)
             change_operation(draft, engine, unknown=True)
@@ -244,7 +249,12 @@ def _took_effect(engine: EngineState, operation: Operation) -> bool:
             if engine.version != operation.weights.version:
                 return False
             # Of a load whose outcome is unknown the version is a proof only if it has changed:
-            # engines take it on at the end.
-            return not operation.unknown or operation.version_before != engine.version
+            # engines take it on at the end. It is none of a load that failed, or of one whose checksum
+            # nobody has compared.
+            if not operation.unknown:
+                return True
+            if operation.version_before == NO_PROOF or operation.weights.checksum:
+                return False
+            return operation.version_before != engine.version
         case CallKind.TRANSFER | None:
             return False

@@ -101,5 +101,13 @@ def _timed_out(draft: Draft, engine: EngineState, stands: Barrier) -> None:
         ):
             change_operation(draft, engine, in_flight_allowed=True)
             draft.note(engine, "ProceedingInFlight", why, warning=True)
+        case _ if operation.weights is not None and not engine.facts.sound:
+            # Opening it again is no way out: it serves nothing until it is loaded.
+            until = draft.now + pool.drain_timeout
+            engine = change_operation(draft, engine, drain_until=until)
+            problem = f"not drained within {pool.drain_timeout:g} s, and not whole"
+            if engine.problem != problem:
+                draft.change_engine(engine.spec.id, problem=problem)
+                draft.note(engine, "NotDrained", why, warning=True)
         case _:
             give_up(draft, engine, f"not drained within {pool.drain_timeout:g} s: {why}")

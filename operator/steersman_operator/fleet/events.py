@@ -126,6 +126,13 @@ class Stored(_Event, frozen=True, kw_only=True, tag=True):
     detail: str = ""
 
 
+class Suspected(_Event, frozen=True, kw_only=True, tag=True):
+    """An engine has told somebody's client another version than the table has of it."""
+
+    engine: str
+    version: str | None
+
+
 class Published(_Event, frozen=True, kw_only=True, tag=True):
     """A trainer says that its transfer of a version to the engines of a pool is done."""
 
@@ -154,5 +161,6 @@ Event = (
     | CallEnded
     | Stored
     | Published
+    | Suspected
     | Tick
 )

@@ -56,6 +56,16 @@ def _due(engine: EngineState, timing: Timing) -> float:
     return engine.look_at if engine.looking is None else engine.looking + timing.look_timeout
 
 
+def suspected(draft: Draft, name: str, *, version: str | None) -> None:
+    """Somebody has seen another version of an engine than we have: it is looked at now.
+
+    What others say is only a reason to look; they may have read an answer that was begun long ago.
+    """
+    engine = draft.engines[name]
+    if engine.version != version and engine.look_at > draft.now:
+        draft.change_engine(name, look_at=draft.now)
+
+
 def observed(draft: Draft, name: str, *, asked: float, seen: Observation) -> None:
     """An engine was looked at."""
     engine = draft.engines[name]

@@ -31,6 +31,7 @@ from steersman_operator.fleet.events import (
     Published,
     SpecChanged,
     Stored,
+    Suspected,
     Tick,
 )
 from steersman_operator.fleet.plan import serves
@@ -118,6 +119,10 @@ def _apply(draft: Draft, event: Event) -> tuple[str, ...] | None:  # noqa: C901,
         case Published(pool=pool, version=version):
             if draft.state.leading:
                 return awaiting.published(draft, pool, version)
+            return ()
+        case Suspected(engine=name, version=version):
+            if draft.leads(name):
+                looking.suspected(draft, name, version=version)
             return ()
         case Tick():
             membership.release_brake(draft)

@@ -37,7 +37,9 @@ from steersman_operator.fleet.events import (
     ProxyJoined,
     ProxyLost,
     ProxyRef,
+    Published,
     Stored,
+    Suspected,
     Tick,
 )
 from steersman_operator.fleet.facts import Observation, Outcome
@@ -50,6 +52,7 @@ from steersman_operator.shell.ports import (
     IntentStore,
     TablePublisher,
 )
+from steersman_operator.shell.publishing import is_awaited
 
 _log = logging.getLogger("steersman.fleet")
 
@@ -188,6 +191,24 @@ class FleetShell:
     def observed_by_proxy(self, ref: ProxyRef, engine: str, kind: str, sample: str) -> None:
         """A proxy has seen something odd of an engine; advisory."""
         _log.info("proxy %s saw %s of engine %s: %s", ref.uid, kind, engine, sample)
+
+    def seen(self, ref: ProxyRef, engine: str, version: str | None) -> None:
+        """An engine has told a proxy's client another version than the table says."""
+        _log.info("proxy %s saw version %s of engine %s", ref.uid, version, engine)
+        self.feed(Suspected(now=self.now, engine=engine, version=version))
+
+    # --- what a trainer says ----------------------------------------------------------------------
+
+    async def publish(self, pool: str, version: str) -> None:
+        """Take it that the trainer has transferred a version to the engines of a pool.
+
+        Returns once the core knows; that engines open with it comes later. Does nothing if all engines
+        have it already.
+
+        :raises NotAwaiting: if none of them waits for it.
+        """
+        if is_awaited(self.state, pool, version):
+            self.feed(Published(now=self.now, pool=pool, version=version))
 
     def max_term_seen(self, term: int) -> None:
         """A proxy follows a later leader than this one."""

@@ -206,6 +206,8 @@ class World:
             return "not known yet"
         engine, truth = leader.state.engines[name], self.engines[name]
         pool, facts = leader.state.pools["pool"], engine.facts
+        if engine.op is not None and "and not whole" in engine.problem:
+            return ""  # whoever does not let go is named, and it serves nothing in any case
         if engine.op is not None:
             return f"under way: {engine.op}"
         if not engine.reachable or not engine.known:
