@@ -93,6 +93,7 @@ class Stage:
             cut=lambda engine, reason: self.cuts.append((engine, reason)),
         )
         self.fleet.on_idle = self.follower.engine_idle
+        self.fleet.on_news = self.follower.engine_said
 
     def operator(self, name: str = "a", *, boot: str | None = None) -> FakeOperator:
         return FakeOperator(self, f"tcp://{name}:1", boot=boot or name)

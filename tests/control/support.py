@@ -91,6 +91,9 @@ class Journal:
     def observed_by_proxy(self, ref: ProxyRef, engine: str, kind: str, sample: str) -> None:
         self._note("observed", ref.uid, engine, kind, sample)
 
+    def seen(self, ref: ProxyRef, engine: str, version: str | None) -> None:
+        self._note("seen", ref.uid, engine, version)
+
     def max_term_seen(self, term: int) -> None:
         self._note("max_term", term)
 

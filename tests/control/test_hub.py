@@ -3,6 +3,7 @@
 import pytest
 
 from steersman.control import (
+    SAID_VERSION,
     Ack,
     Bye,
     Cut,
@@ -359,10 +360,13 @@ def test_reports_and_observations_are_passed_on_within_their_session() -> None:
     wire.say(b"p", InFlight(session, Epoch(1, 1), {"a": 3}, 1))
     wire.say(b"p", InFlight(session + 1, Epoch(1, 1), {"a": 0}, 1))
     wire.say(b"p", Observe("a", "connect_refused", "10.0.0.1"))
+    wire.say(b"p", Observe("a", SAID_VERSION, "8"))
+    wire.say(b"p", Observe("no such engine", SAID_VERSION, ""))
     wire.say(b"p", Bye("shutting down"))
 
     assert wire.journal.of("in_flight") == [("p", "1.1", {"a": 3})]
     assert wire.journal.of("observed") == [("p", "a", "connect_refused", "10.0.0.1")]
+    assert wire.journal.of("seen") == [("p", "a", "8"), ("p", "no such engine", None)]
     assert wire.hub.stats.sessions[0].leaving
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from steersman.engine import EngineRow, Trust
@@ -121,6 +122,32 @@ async def test_a_proxy_is_ready_with_its_first_table_and_shows_whom_it_follows(
         proxy.process.signal(signal.SIGTERM)  # in a hurry
         await proxy.process.end()
         await journal.until("lost")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_what_an_engines_answer_says_of_its_version_reaches_the_operator(
+    tmp_path: Path, place: World, journal: Journal, streaming: bool
+) -> None:
+    said = b'{"meta_info":{"weight_version":"8"}}'
+    kind = b"text/event-stream" if streaming else b"application/json"
+    body = b"data: %b\n\n" % said if streaming else said
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
+    server = await place.server(journal)
+    async with (
+        fake_engine(always(head % (kind, len(body)) + body)) as engine,
+        following(tmp_path, "--control", server.endpoints[0]) as proxy,
+    ):
+        table = table_of(engine.url)
+        row = msgspec.structs.replace(table.engines[0], version="7")
+        server.publish(msgspec.structs.replace(table, engines=(row,)), urgent=True)
+        await journal.until("acked")
+
+        for _ in range(3):
+            assert await post(proxy) == (200, None)
+        await journal.until("seen")
+
+        ((_, name, version),) = journal.of("seen")
+        assert (name, version) == ("e0", "8")
 
 
 async def test_a_fenced_proxy_that_was_stopped_starts_nothing_by_its_old_table(

@@ -80,6 +80,7 @@ class ControlClient:
         """Begin to connect; returns at once."""
         self._context = zmq.asyncio.Context()
         self._fleet.on_idle = self._follower.engine_idle
+        self._fleet.on_news = self._follower.engine_said
         self._follower.on_schedule = self._set_timer
         for address in self._addresses:
             if not is_named(address):
@@ -98,7 +99,7 @@ class ControlClient:
             return
         self._follower.flush()
         self._follower.on_schedule = None
-        self._fleet.on_idle = None
+        self._fleet.on_idle = self._fleet.on_news = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from steersman.clock import Clock
 from steersman.control import (
     PROTOCOL,
+    SAID_VERSION,
     Ack,
     Bye,
     Cut,
     Hello,
     InFlight,
     Nack,
+    Observe,
     Ping,
     Pong,
     Reject,
@@ -37,9 +39,11 @@ from steersman.errors import ControlProtocolError
 from steersman.table import Epoch, Table
 from steersman_proxy.control.contact import Contact
 from steersman_proxy.control.in_flight import InFlightReporter
+from steersman_proxy.control.news import VersionNews
 from steersman_proxy.control.operator_link import LinkState, OperatorLink
 from steersman_proxy.control.status import ControlStatus, LinkStatus
 from steersman_proxy.control.tables import Refusal, Tables
+from steersman_proxy.routing.engines import Engine
 from steersman_proxy.routing.fleet import Fleet
 
 _log = logging.getLogger("steersman.control")
@@ -90,6 +94,7 @@ class Follower:
         self._links: list[OperatorLink] = []
         self._reporter = InFlightReporter(fleet, clock=clock, send=self._report)
         self._reports = 0
+        self._news = VersionNews(clock=clock, send=self._tell_version)
         self._tables = Tables(fleet, clock=clock, on_applied=on_applied)
         self._contact = Contact(fleet, clock=clock)
         self._max_term = 0
@@ -169,7 +174,7 @@ class Follower:
     def next_due(self) -> float | None:
         """When :meth:`tick` has something to do, on the clock."""
         times = [link.ask_at for link in self._links]
-        times += [self._reporter.due, self._contact.due]
+        times += [self._reporter.due, self._contact.due, self._news.due]
         return min((time for time in times if time is not None), default=None)
 
     def tick(self) -> None:
@@ -178,10 +183,16 @@ class Follower:
         for link in self._links:
             self._ask_if_due(link)
         self._reporter.tick()
+        self._news.tick()
 
     def engine_idle(self, engine: str) -> None:
         """The last request of an engine has ended."""
         if self._reporter.idle(engine):
+            self._scheduled()
+
+    def engine_said(self, engine: Engine) -> None:
+        """An engine's answer has named another version than the table does."""
+        if self._news.note(engine):
             self._scheduled()
 
     def leave(self, reason: str) -> None:
@@ -365,6 +376,12 @@ class Follower:
             return False
         self._reports += 1
         return leader.send(InFlight(leader.session, epoch, counts, self._reports))
+
+    def _tell_version(self, engine: str, version: str | None) -> bool:
+        leader = self.leader
+        if leader is None or not leader.has_table:
+            return False  # it says what the engine is first
+        return leader.send(Observe(engine, SAID_VERSION, version or ""))
 
     # --- how it goes ------------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ class Fleet:
         """Called after a request was given back by any engine."""
         self.on_idle: Callable[[str], None] | None = None
         """Called with an engine's id after its last request was given back."""
+        self.on_news: Callable[[Engine], None] | None = None
+        """Called after an engine's own answer has changed what is known of its version."""
         self.on_breaker: Callable[[Engine, BreakerState], None] | None = None
         """Called after the breaker of an engine of the table has changed, with its state before."""
         self.freshness = Freshness(clock)
@@ -182,6 +184,8 @@ class Fleet:
         engine.version = version
         engine.trust = trust
         self._fact_changed(engine)
+        if self.on_news is not None:
+            self.on_news(engine)
         return True
 
     def set_control(self, fresh: bool, *, until: float = float("inf")) -> None:

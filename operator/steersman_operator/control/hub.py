@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from steersman.clock import Clock
 from steersman.control import (
     PROTOCOL,
+    SAID_VERSION,
     Ack,
     Bye,
     FromProxy,
@@ -266,6 +267,8 @@ class Hub:
                     self._listener.in_flight(ref, epoch, counts)
             case Pong():
                 self._pong(session, message)
+            case Observe(engine=engine, kind=kind, sample=sample) if kind == SAID_VERSION:
+                self._listener.seen(ref, engine, sample or None)
             case Observe(engine=engine, kind=kind, sample=sample):
                 self._listener.observed_by_proxy(ref, engine, kind, sample)
             case Bye(reason=reason):

@@ -40,6 +40,13 @@ class ControlListener(Protocol):
         """A proxy has seen something of an engine; advisory."""
         ...
 
+    def seen(self, ref: ProxyRef, engine: str, version: str | None) -> None:
+        """An engine's own answer to a client of a proxy has named another version than the table
+        does; ``None``: it named one before, and has none any more. Advisory: it says what some answer
+        was made by, not what the engine is now, and of an engine that may be gone.
+        """
+        ...
+
     def max_term_seen(self, term: int) -> None:
         """A proxy follows a later term than this operator's: to lead, it needs a later one."""
         ...
