@@ -1,5 +1,7 @@
 """Sleep and wake of both engines. No engine dies of them, and none is believed without a look."""
 
+import re
+
 import pytest
 
 from steersman.engine import Runtime
@@ -198,13 +200,77 @@ async def test_a_tag_that_is_awake_does_not_keep_the_others_asleep() -> None:
         assert released(it.engine) == set()
 
 
-async def test_a_staged_wake_is_believed_without_a_look() -> None:
+@pytest.mark.parametrize("first", ["weights", "kv_cache"])
+async def test_a_vllm_that_is_half_awake_sleeps_on(first: str) -> None:
+    second = {"weights": "kv_cache", "kv_cache": "weights"}[first]
+    async with steered(Runtime.VLLM) as it:
+        await it.pause()
+        await it.sleep()
+        assert (await it.wake(tags=(first,))).ok
+        assert released(it.engine) == {second}
+        seen = await it.look()
+        assert (seen.paused, seen.released) == (True, (second,))
+        assert (await it.resume()).outcome is Outcome.REFUSED, "it would run without its memory"
+        assert (await it.wake(tags=(second,))).ok
+        assert released(it.engine) == set()
+        assert (await it.look()).released == ()
+        assert (await it.ask()).status == 200
+
+
+async def test_that_a_vllm_is_half_awake_is_known_whatever_its_metric_shows() -> None:
+    """Releases before 0.32 call an engine awake from the first wake on."""
     async with steered(Runtime.VLLM) as it:
         await it.pause()
         await it.sleep()
         assert (await it.wake(tags=("weights",))).ok
-        assert released(it.engine) == {"kv_cache"}
-        assert (await it.wake(tags=("kv_cache",))).ok
+        text = (await it.get("/metrics")).text
+        for state, value in (("awake", 1.0), ("weights_offloaded", 0.0)):
+            text = re.sub(rf'(sleep_state="{state}"}}) \S+', rf"\1 {value}", text)
+        it.engine.faults.arm("/metrics", Fault(status=200, body=text))
+        assert (await it.look()).released == ("kv_cache",)
+        assert (await it.resume()).outcome is Outcome.REFUSED
+
+
+async def test_what_the_wake_of_another_process_has_left_is_taken_for_a_whole_sleep() -> None:
+    """Which is harmless: what is awake is not woken twice."""
+    async with steered(Runtime.VLLM) as it:
+        await it.pause()
+        await it.sleep()
+        await it.post("/wake_up?tags=weights")
+        assert (await it.look()).released == ALL_TAGS
+        assert (await it.wake()).ok
+        assert released(it.engine) == set()
+
+
+async def test_being_half_awake_is_forgotten_with_the_process_and_with_the_next_sleep() -> None:
+    async with steered(Runtime.VLLM) as it:
+        await it.pause()
+        await it.sleep()
+        await it.wake(tags=("weights",))
+        assert (await it.sleep()).ok
+        assert (await it.look()).released == ALL_TAGS
+        await it.wake(tags=("weights",))
+        await it.engine.restart()
+        await it.post("/sleep")
+        assert (await it.look()).released == ALL_TAGS
+
+
+async def test_a_wake_that_somebody_else_has_ended_is_seen() -> None:
+    async with steered(Runtime.VLLM) as it:
+        await it.pause()
+        await it.sleep()
+        await it.wake(tags=("weights",))
+        await it.post("/wake_up")
+        assert (await it.look()).released == ()
+        await it.pause()
+        assert (await it.look()).released == ()
+
+
+async def test_kv_memory_that_was_given_up_alone_is_seen() -> None:
+    async with steered(Runtime.VLLM) as it:
+        await it.pause()
+        assert (await it.sleep(tags=("kv_cache",))).ok
+        assert (await it.look()).released == ("kv_cache",)
 
 
 @pytest.mark.parametrize("tags", [(), ("cuda_graph",)])

@@ -11,6 +11,7 @@ from steersman.clock import Deadline
 from steersman.engine import Runtime
 from steersman_operator.engines.client import EngineClient, NoAnswer
 from steersman_operator.engines.dialect import EngineDialect
+from steersman_operator.engines.memory import Memory
 from steersman_operator.engines.sglang import SglangDialect
 from steersman_operator.engines.vllm import VllmDialect
 
@@ -51,12 +52,14 @@ async def identify(client: EngineClient, *, deadline: Deadline) -> Identity:
     return Identity(detail=UNSUPPORTED)
 
 
-def dialect_for(runtime: Runtime, client: EngineClient) -> EngineDialect | None:
-    """The dialect of an engine; ``None`` for an unknown one."""
+def dialect_for(
+    runtime: Runtime, client: EngineClient, memory: Memory | None = None
+) -> EngineDialect | None:
+    """The dialect of an engine, with what is kept of it; ``None`` for an unknown one."""
     match runtime:
         case Runtime.SGLANG:
-            return SglangDialect(client)
+            return SglangDialect(client, memory)
         case Runtime.VLLM:
-            return VllmDialect(client)
+            return VllmDialect(client, memory)
         case Runtime.UNKNOWN:
             return None

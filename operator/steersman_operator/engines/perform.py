@@ -21,6 +21,7 @@ from steersman_operator.engines.dialect import (
     unknown,
 )
 from steersman_operator.engines.identify import Identity, dialect_for, identify
+from steersman_operator.engines.memory import Memory
 from steersman_operator.fleet.commands import AskLoad, Call, Look
 from steersman_operator.fleet.facts import CallKind, Observation
 
@@ -37,6 +38,7 @@ class _Managed:
 
     def __init__(self, client: EngineClient) -> None:
         self.client = client
+        self.memory = Memory()
         self.identity: Identity | None = None
         self.boot_id: str | None = None
         """The one last seen; another one may be other software."""
@@ -204,10 +206,10 @@ class Engines:
                 managed.identity = identity
         found = identity.runtime
         if declared is Runtime.UNKNOWN:
-            return dialect_for(found, client), identity.detail
+            return dialect_for(found, client, managed.memory), identity.detail
         if found not in (declared, Runtime.UNKNOWN):
             return None, f"the engine is {found.value}, but declared as {declared.value}"
-        return dialect_for(declared, client), ""
+        return dialect_for(declared, client, managed.memory), ""
 
     def _soon(self, deadline: Deadline) -> Deadline:
         """Earlier than ``deadline``, so that a question does not use up the time of the change."""

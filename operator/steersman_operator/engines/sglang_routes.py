@@ -14,6 +14,7 @@ from steersman_operator.engines.dialect import (
     unanswered,
     verdict,
 )
+from steersman_operator.engines.memory import Memory
 
 FLUSH_TRIES = 5
 """How often an engine is asked for a flush that should succeed. After some pauses it never can, so
@@ -27,8 +28,10 @@ the scheduler has acted on it, so the first try may come too early."""
 class SglangRoutes:
     """The routes of one SGLang engine."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: EngineClient, memory: Memory | None = None) -> None:
+        """``memory`` is shared by all that speak to this engine."""
         self._client = client
+        self._memory = memory or Memory()
 
     async def _launch(self, *, deadline: Deadline) -> dict[str, Any]:
         """The launch arguments, and what else an engine says of its start."""

@@ -86,11 +86,15 @@ class VllmDialect(VllmRefits):
             detail = "/is_paused does not say whether it is paused"
             if await self._without_dev(deadline=deadline):
                 detail = NO_DEV_MODE
+        boot = _boot(samples)
+        self._memory.belongs_to(boot)
+        if sleeping is False:
+            self._memory.woken = ()
         return Observation(
             reachable=True,
-            boot_id=_boot(samples),
+            boot_id=boot,
             paused=paused,
-            released=_released(sleeping=sleeping, paused=paused, samples=samples),
+            released=self._released(sleeping=sleeping, paused=paused, samples=samples),
             # We put it to sleep at level 1, which keeps them in the host's memory.
             backup=not samples.total("vllm:engine_sleep_state", sleep_state="discard_all"),
             version=label(version),
@@ -124,6 +128,35 @@ class VllmDialect(VllmRefits):
         except NoAnswer:
             return False
 
+    def _released(
+        self, *, sleeping: bool | None, paused: bool | None, samples: Samples
+    ) -> tuple[str, ...] | None:
+        """What is out of memory.
+
+        ``/is_sleeping`` is also true of an engine that is merely paused. The metric that tells them
+        apart is set after the sleep, by the process that was asked for it; in between, a paused
+        engine is taken for one that is awake. That an engine is half awake it does not tell: 0.32
+        shows the sleep until all is awake, others the contrary. It is known if it was done here;
+        else the engine is taken to be wholly asleep, which does no harm when it is woken.
+        """
+        if sleeping is None:
+            return None
+        if not sleeping:
+            return ()
+        if self._memory.woken:
+            return tuple(tag for tag in ALL_TAGS if tag not in self._memory.woken)
+        if paused is False:
+            return ALL_TAGS
+        level = {
+            state: samples.total("vllm:engine_sleep_state", sleep_state=state)
+            for state in ("awake", "weights_offloaded", "discard_all")
+        }
+        if level["awake"]:
+            return ()
+        if level["weights_offloaded"] or level["discard_all"]:
+            return ALL_TAGS
+        return None
+
     # --- Pausing ---------------------------------------------------------------------------------
 
     async def pause(self, mode: PauseMode, *, deadline: Deadline) -> CallResult:
@@ -139,7 +172,7 @@ class VllmDialect(VllmRefits):
             self._flag("/is_sleeping", deadline=deadline),
             self._samples(deadline=deadline),
         )
-        if _released(sleeping=sleeping, paused=paused, samples=samples):
+        if self._released(sleeping=sleeping, paused=paused, samples=samples):
             return refused("the engine sleeps; it has to be woken first")
         return await self._call("/resume", {}, deadline=deadline)
 
@@ -166,11 +199,13 @@ class VllmDialect(VllmRefits):
             result = await self._call("/sleep", query, deadline=deadline)
         else:
             result = await self._call("/release_kv_cache_memory", {}, deadline=deadline)
+        if result.ok:
+            self._memory.woken = () if "weights" in wanted else ("weights",)
         return await self._confirmed(result, asleep=True)
 
     async def wake(self, tags: Sequence[str], *, deadline: Deadline) -> CallResult:
         """``/wake_up`` with the tags; once everything is awake vLLM resumes by itself, even if it
-        was paused.
+        was paused. Until then it sleeps on, and what of it is awake only we can tell.
 
         If any of the tags is awake vLLM wakes none of them, and answers 200 with the status
         ``sleeping``. Then each is tried alone.
@@ -184,9 +219,13 @@ class VllmDialect(VllmRefits):
                 result, status = await self._wake([tag], deadline=deadline)
                 if not result.ok:
                     return result
-        if set(wanted) != set(TAGS):
-            # The rest may well be asleep: what this one has become cannot be asked.
+        if not result.ok:
             return result
+        memory = self._memory
+        memory.woken = tuple(tag for tag in TAGS if tag in memory.woken or tag in wanted)
+        if status != "awake" and memory.woken != TAGS:
+            return result
+        memory.woken = ()
         return await self._confirmed(result, asleep=False)
 
     async def _wake(self, tags: Sequence[str], *, deadline: Deadline) -> tuple[CallResult, object]:
@@ -216,7 +255,7 @@ class VllmDialect(VllmRefits):
             return unknown(gone, http=200) if error.sent else failed(gone, http=200)
         sleeping = reply.fields().get("is_sleeping")
         samples = parse(metrics.text if metrics.ok else "")
-        released = _released(sleeping=sleeping is True, paused=True, samples=samples)
+        released = self._released(sleeping=sleeping is True, paused=True, samples=samples)
         if sleeping is asleep and not (asleep and released == ()):
             return OK
         return failed(
@@ -236,29 +275,3 @@ class VllmDialect(VllmRefits):
 def _boot(samples: Samples) -> str | None:
     started = samples.total("process_start_time_seconds")
     return None if started is None else f"vllm-{started:.3f}"
-
-
-def _released(
-    *, sleeping: bool | None, paused: bool | None, samples: Samples
-) -> tuple[str, ...] | None:
-    """What is out of memory.
-
-    ``/is_sleeping`` is also true of an engine that is merely paused. The metric that tells them
-    apart is set after the sleep, by the process that was asked for it; in between, a paused engine
-    is taken for one that is awake.
-    """
-    if sleeping is None:
-        return None
-    if not sleeping:
-        return ()
-    if paused is False:
-        return ALL_TAGS
-    level = {
-        state: samples.total("vllm:engine_sleep_state", sleep_state=state)
-        for state in ("awake", "weights_offloaded", "discard_all")
-    }
-    if level["awake"]:
-        return ()
-    if level["weights_offloaded"] or level["discard_all"]:
-        return ALL_TAGS
-    return None

@@ -6,6 +6,7 @@ from steersman.clock import Deadline
 from steersman_operator.engines.client import EngineClient, NoAnswer
 from steersman_operator.engines.dialect import CallResult, refused, unanswered, verdict
 from steersman_operator.engines.exposition import Samples, parse
+from steersman_operator.engines.memory import Memory
 
 NO_DEV_MODE = "the engine has no control routes; start vLLM with VLLM_SERVER_DEV_MODE=1"
 
@@ -13,8 +14,10 @@ NO_DEV_MODE = "the engine has no control routes; start vLLM with VLLM_SERVER_DEV
 class VllmRoutes:
     """The routes of one vLLM engine."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: EngineClient, memory: Memory | None = None) -> None:
+        """``memory`` is shared by all that speak to this engine."""
         self._client = client
+        self._memory = memory or Memory()
 
     async def _flag(self, path: str, *, deadline: Deadline) -> bool | None:
         """The one boolean of an answer; ``None`` also if data-parallel engines disagree (500)."""
