@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from steersman.errors import RequestError
-from steersman_operator.api.local import Edit, LocalApi
+from steersman_operator.api.local import LocalApi
+from steersman_operator.api.wishes import Edit, Refit, Rollout
+from steersman_operator.fleet.spec import Weights
 from steersman_operator.standalone.layout import Layout
 from steersman_operator.standalone.locks import FileLock
 
@@ -31,6 +33,7 @@ class Done(NamedTuple):
     generation: int
     changed: bool = True
     message: str = ""
+    target: Weights | None = None
 
 
 class FakeFleet:
@@ -40,6 +43,8 @@ class FakeFleet:
         self.now = status
         self.made = 0
         self.edits: list[Edit] = []
+        self.refits: list[Refit | Rollout] = []
+        self.published: list[tuple[str, str]] = []
         self.answer: Done | Exception = Done(2)
         self.on_edit: Callable[[Edit], None] = lambda _: None
         self.reads = 0
@@ -60,6 +65,25 @@ class FakeFleet:
             raise self.answer
         self.on_edit(edit)
         return self.answer
+
+    async def refit(self, refit: Refit) -> Done:
+        return await self._refitted(refit)
+
+    async def rollout(self, rollout: Rollout) -> Done:
+        return await self._refitted(rollout)
+
+    async def _refitted(self, wish: Refit | Rollout) -> Done:
+        self.refits.append(wish)
+        await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def publish(self, name: str, version: str) -> None:
+        self.published.append((name, version))
+        await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
 
     async def read(self) -> None:
         await asyncio.sleep(0)
@@ -170,6 +194,7 @@ def engine(name: str = "e0", **more: Any) -> Status:
         "takes_requests": more.get("gate", "open") == "open" and not more.get("withheld"),
         "version": "7",
         "trust": "verified",
+        "synced": True,
         "phase": "Settled",
         "problem": "",
         "waiting": "",
@@ -230,6 +255,9 @@ def pool(name: str = "qwen", *engines: Status, **more: Any) -> Status:
         "created": None,
         "manifest_errors": [],
         "fleet_max": "7",
+        "target": None,
+        "weights": {"synced": 0, "total": 0},
+        "rollout_paused": False,
         "conditions": [condition("Ready", str(ready)), condition("Degraded")],
         "counts": {
             "total": len(engines),

@@ -22,12 +22,12 @@ def target(version: str = "42", **more: Any) -> Status:
 
 def having(name: str = "e0", version: str = "42", **more: Any) -> Status:
     """An engine that has them, and serves."""
-    return engine(name, version=version, **more) | {"synced": True}
+    return engine(name, version=version, **more)
 
 
 def lacking(name: str = "e0", version: str | None = "41", **more: Any) -> Status:
     """One that does not have them yet."""
-    return engine(name, version=version, **more) | {"synced": False}
+    return engine(name, version=version, synced=False, **more)
 
 
 def loading(name: str = "e0", phase: str = "Draining", waiting: str = WAITING) -> Status:
@@ -59,14 +59,6 @@ def rolling(
     to = target() if to is None else to
     name = more.pop("name", f"qwen-{to['version']}")
     spec = {"model": "Qwen/Qwen3-8B", "weightVersionRef": {"name": name}}
-    return fleet(
-        pool("qwen", *engines, **({"generation": 2, "spec": spec} | more))
-        | {
-            "target": to,
-            "rollout_paused": paused,
-            "weights": {
-                "synced": sum(one["synced"] for one in engines),
-                "total": len(engines),
-            },
-        }
-    )
+    counts = {"synced": sum(one["synced"] for one in engines), "total": len(engines)}
+    content = {"generation": 2, "spec": spec, "target": to, "rollout_paused": paused}
+    return fleet(pool("qwen", *engines, **(content | {"weights": counts} | more)))

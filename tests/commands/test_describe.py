@@ -17,6 +17,7 @@ from tests.api.support import (
     proxy,
     weight_version,
 )
+from tests.commands.rollouts import awaiting, having, loading, rolling, target
 from tests.commands.support import Ran, ran
 
 
@@ -140,6 +141,7 @@ Model:     Qwen/Qwen3-8B
 Version:   7
 Source:    Disk /models/qwen-7
 Digest:    sha256:ab
+Engines:   2 have it
 """
     )
 
@@ -158,11 +160,11 @@ Manifest errors:
 Manifest warnings:
   qwen (qwen.yaml:3) and b (b.yaml:1) both serve the model 'm'
 RolloutEngines:
-  NAME   MODEL           STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   AGE
-  qwen   Qwen/Qwen3-8B   Paused   1/2     0      1        0        7         5m30s
+  NAME   MODEL           STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   TARGET   SYNCED   AGE
+  qwen   Qwen/Qwen3-8B   Paused   1/2     0      1        0        7         -        -        5m30s
 WeightVersions:
-  NAME     MODEL           VERSION   ORDINAL   SOURCE                AGE
-  qwen-7   Qwen/Qwen3-8B   7         -         Disk /models/qwen-7   -
+  NAME     MODEL           VERSION   ORDINAL   SOURCE                WANTED-BY   ENGINES   AGE
+  qwen-7   Qwen/Qwen3-8B   7         -         Disk /models/qwen-7   -           2         -
 Engines:
   NAME   POOL   STATE    DESIRED   GATE     PHASE      VERSION   TRUST
   e0     qwen   Paused   Paused    closed   Settled    7         verified
@@ -207,3 +209,26 @@ def test_what_is_not_there(describe: Any) -> None:
         1, "", 'Error: rolloutengine "qwne" not found; did you mean qwen?\n'
     )
     assert describe("pods").code == 2
+
+
+def test_the_weights_that_engines_are_to_have(there: Running, describe: Any) -> None:
+    there.become(rolling(having("e0"), loading("e1")))
+    assert (
+        "Version:            7\nTarget:             42 (Disk /ckpt/42), 1 of 2 engines have it\n"
+        in describe("re", "qwen").out
+    )
+    external = target(source="External", path="")
+    there.become(rolling(having("e0"), awaiting("e1"), to=external, paused=True))
+    page = describe("re", "qwen").out
+    assert "Target:             42 (External), 1 of 2 engines have it, paused\n" in page
+    assert "  e1: waiting for the transfer of 42\n" in page
+
+
+def test_a_weight_version_that_is_wanted(there: Running, describe: Any) -> None:
+    content = rolling(having("e0"), loading("e1"))
+    spec = {"checksum": "8c1f"}
+    content["weight_versions"] = [weight_version("qwen-42", version="42", spec=spec)]
+    there.become(content)
+    assert describe("wv", "qwen-42").out.endswith(
+        "Checksum:   8c1f\nWanted by:  qwen\nEngines:    1 have it\n"
+    )

@@ -26,6 +26,7 @@ from tests.api.support import (
     proxy,
     weight_version,
 )
+from tests.commands.rollouts import having, loading, rolling, target
 from tests.commands.support import Beside, Ran, Screen, ran
 
 
@@ -89,9 +90,9 @@ def test_rollout_engines(there: Running, get: Any) -> None:
     assert get("re") == Ran(
         0,
         """\
-NAME   MODEL            STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   AGE
-qwen   Qwen/Qwen3-8B    Paused   1/2     0      1        0        7         5m30s
-tiny   tiny,tiny-lora   Active   1/1     1      0        0        -         40s
+NAME   MODEL            STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   TARGET   SYNCED   AGE
+qwen   Qwen/Qwen3-8B    Paused   1/2     0      1        0        7         -        -        5m30s
+tiny   tiny,tiny-lora   Active   1/1     1      0        0        -         -        -        40s
 """,
         "",
     )
@@ -102,9 +103,9 @@ def test_rollout_engines_wide(there: Running, get: Any) -> None:
 
     assert get("rolloutengines", "-o", "wide").out == (
         """\
-NAME   MODEL            STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   AGE     RUNTIME   EPOCH   FILE           CONDITIONS
-qwen   Qwen/Qwen3-8B    Paused   1/2     0      1        0        7         5m30s   sglang    1.4     qwen.yaml:3    Progressing
-tiny   tiny,tiny-lora   Active   1/1     1      0        0        -         40s     vllm      1.4     tiny.yaml:14   Ready
+NAME   MODEL            STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   TARGET   SYNCED   AGE     RUNTIME   EPOCH   FILE           CONDITIONS
+qwen   Qwen/Qwen3-8B    Paused   1/2     0      1        0        7         -        -        5m30s   sglang    1.4     qwen.yaml:3    Progressing
+tiny   tiny,tiny-lora   Active   1/1     1      0        0        -         -        -        40s     vllm      1.4     tiny.yaml:14   Ready
 """
     )
 
@@ -162,9 +163,9 @@ proxy-0.1   True        1.4     0s      4711   http://127.0.0.1:29000
     )
     assert get("wv").out == (
         """\
-NAME      MODEL           VERSION    ORDINAL   SOURCE                AGE
-qwen-7    Qwen/Qwen3-8B   7          -         Disk /models/qwen-7   121m
-qwen-rl   Qwen/Qwen3-8B   step-120   120       External              -
+NAME      MODEL           VERSION    ORDINAL   SOURCE                WANTED-BY   ENGINES   AGE
+qwen-7    Qwen/Qwen3-8B   7          -         Disk /models/qwen-7   -           2         121m
+qwen-rl   Qwen/Qwen3-8B   step-120   120       External              -           0         -
 """
     )
 
@@ -177,13 +178,13 @@ def test_everything(there: Running, get: Any) -> None:
         == get("all").out
         == (
             """\
-NAME                 MODEL            STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   AGE
-rolloutengine/qwen   Qwen/Qwen3-8B    Paused   1/2     0      1        0        7         5m30s
-rolloutengine/tiny   tiny,tiny-lora   Active   1/1     1      0        0        -         40s
+NAME                 MODEL            STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   TARGET   SYNCED   AGE
+rolloutengine/qwen   Qwen/Qwen3-8B    Paused   1/2     0      1        0        7         -        -        5m30s
+rolloutengine/tiny   tiny,tiny-lora   Active   1/1     1      0        0        -         -        -        40s
 
-NAME                    MODEL           VERSION    ORDINAL   SOURCE                AGE
-weightversion/qwen-7    Qwen/Qwen3-8B   7          -         Disk /models/qwen-7   121m
-weightversion/qwen-rl   Qwen/Qwen3-8B   step-120   120       External              -
+NAME                    MODEL           VERSION    ORDINAL   SOURCE                WANTED-BY   ENGINES   AGE
+weightversion/qwen-7    Qwen/Qwen3-8B   7          -         Disk /models/qwen-7   -           2         121m
+weightversion/qwen-rl   Qwen/Qwen3-8B   step-120   120       External              -           0         -
 
 NAME              POOL   STATE    DESIRED   GATE     PHASE      VERSION   TRUST
 engine/qwen/e0    qwen   Paused   Paused    closed   Settled    7         verified
@@ -480,3 +481,34 @@ def test_a_watch_goes_on_with_the_next_operator(
 
 def test_a_watch_of_what_is_not_there(get: Any) -> None:
     assert get("re", "zzz", "-w").code == 1
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def test_what_engines_are_to_have_and_how_many_do(there: Running, get: Any) -> None:
+    content = rolling(having("e0"), loading("e1"))
+    content["weight_versions"] = [
+        weight_version("qwen-41", version="41"),
+        weight_version("qwen-42", version="42", source="Disk /ckpt/42"),
+        weight_version("other-42", version="42", model="other"),
+    ]
+    there.become(content)
+
+    assert get("re").out == (
+        """\
+NAME   MODEL           STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   TARGET   SYNCED   AGE
+qwen   Qwen/Qwen3-8B   Active   1/2     1      0        0        7         42       1/2      -
+"""
+    )
+    assert get("wv").out == (
+        """\
+NAME       MODEL           VERSION   ORDINAL   SOURCE                WANTED-BY   ENGINES   AGE
+qwen-41    Qwen/Qwen3-8B   41        -         Disk /models/qwen-7   -           1         -
+qwen-42    Qwen/Qwen3-8B   42        -         Disk /ckpt/42         qwen        1         -
+other-42   other           42        -         Disk /models/qwen-7   -           0         -
+"""
+    )
+    status = json.loads(get("re", "qwen", "-o", "json").out)["status"]
+    assert (status["target"], status["synced"]) == (target(), 1)
+    assert [one["synced"] for one in status["engines"]] == [True, False]

@@ -311,12 +311,19 @@ def test_a_trainer_is_told_when_it_may_transfer(
     there: Running, screen: Screen, directory: str
 ) -> None:
     there.fleet.answer = Done(2, message="qwen is to have 42 (External) now", target=EXTERNAL)
-    there.become(external(awaiting("e0"), loading("e1")))
+    left = "the trainer may transfer 42; it has {} s left to commit it"
+    ready = loading("e0", "AwaitingTrainer", left.format(1800))
+    there.become(external(ready, loading("e1")))
     refit = Beside(module.refit, "qwen", "--version", "42", "-f", directory)
     screen.until("Waiting for rollout to finish: 1 of 2 engines wait for the transfer of 42...\n")
+    for seconds in (1799, 1798):
+        ready = loading("e0", "AwaitingTrainer", left.format(seconds))
+        there.become(external(ready, loading("e1", waiting=f"so far: {seconds}")))
+        screen.until(f"so far: {seconds}")
     there.become(external(awaiting("e0"), awaiting("e1")))
 
     assert refit.end() == 0
+    assert "1800 s left" in screen.read().out and "1799 s left" not in screen.out
     assert screen.read().out.endswith(
         "qwen/e1: 41, verified, waiting for the transfer of 42\n"
         "rolloutengine/qwen is ready for 42: transfer the weights, then `steersman publish qwen "

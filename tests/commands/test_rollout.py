@@ -103,7 +103,7 @@ Waiting for rollout to finish: 2 of 8 engines have 42, and it is paused...
         (
             fleet(pool("qwen", engine("e0"))),
             0,
-            "rolloutengine/qwen is to have no weights of a name",
+            "rolloutengine/qwen names no weights; nothing is to be rolled out",
         ),
     ],
 )

@@ -8,20 +8,29 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from steersman.errors import BodyTooLarge, MethodNotAllowed, RequestError, UnknownRoute
 from steersman_operator.api.watching import Lines
+from steersman_operator.api.wishes import (
+    Edit,
+    EditDone,
+    FleetApi,
+    Publish,
+    Refit,
+    RefitDone,
+    Rollout,
+)
 
 _log = logging.getLogger("steersman.api")
 
 T = TypeVar("T")
 
 MAX_BODY = 64 * 1024
-"""Bytes of an edit."""
+"""Bytes of what is asked for."""
 
 BODY_TIMEOUT = 10.0
 """Seconds that a body may take."""
@@ -31,57 +40,6 @@ CLOSE_GRACE = 0.5
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
-
-
-class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A wish: a state for a pool, or for one engine of it."""
-
-    kind: Literal["RolloutEngine"]
-    name: str
-    verb: Literal["pause", "resume", "sleep", "wake"]
-    engine: str | None = None
-
-
-class EditDone(Protocol):
-    """What came of an edit."""
-
-    @property
-    def generation(self) -> int:
-        """The generation of the resource that holds the wish."""
-        ...
-
-    @property
-    def changed(self) -> bool:
-        """Whether the manifest had to be changed for it."""
-        ...
-
-    @property
-    def message(self) -> str:
-        """What else there is to know, for people."""
-        ...
-
-
-class FleetApi(Protocol):
-    """What the API needs of the operator."""
-
-    def status(self) -> dict[str, Any]:
-        """The state of the fleet."""
-        ...
-
-    async def edit(self, edit: Edit) -> EditDone:
-        """Carry a wish into the manifest.
-
-        :raises RequestError: if there is no such resource, or its file cannot be edited.
-        """
-        ...
-
-    async def read(self) -> None:
-        """Read what has been written into the manifests by now; the status has it afterwards."""
-        ...
-
-    async def changed(self) -> None:
-        """Wait for the next change of the fleet after the call."""
-        ...
 
 
 class LocalApi:
@@ -96,6 +54,9 @@ class LocalApi:
         app.router.add_get("/v1/status", self._status)
         app.router.add_get("/v1/watch", self._watch, allow_head=False)
         app.router.add_post("/v1/edit", self._edit)
+        app.router.add_post("/v1/refit", self._refit)
+        app.router.add_post("/v1/rollout", self._rollout)
+        app.router.add_post("/v1/publish", self._publish)
         app.router.add_post("/v1/read", self._read)
         # A watcher that leaves is found out at once, not at the next line.
         self._runner = web.AppRunner(
@@ -141,19 +102,21 @@ class LocalApi:
         return answer
 
     async def _edit(self, request: web.Request) -> web.Response:
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT):
-                body = await request.read()
-        except TimeoutError:
-            return _failure(408, "body_timeout", f"the body took more than {BODY_TIMEOUT:g} s")
-        try:
-            edit = msgspec.json.decode(body, type=Edit)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return _failure(422, "invalid_edit", f"the body is not an edit: {error}")
-        done = await self._carried_out(self._fleet.edit(edit))
-        return _json(
-            {"generation": done.generation, "changed": done.changed, "message": done.message}
-        )
+        edit = await _body(request, Edit, "an edit")
+        return _json(_told(await self._carried_out(self._fleet.edit(edit))))
+
+    async def _refit(self, request: web.Request) -> web.Response:
+        refit = await _body(request, Refit, "a refit")
+        return _refitted(await self._carried_out(self._fleet.refit(refit)))
+
+    async def _rollout(self, request: web.Request) -> web.Response:
+        rollout = await _body(request, Rollout, "a verb of a rollout")
+        return _refitted(await self._carried_out(self._fleet.rollout(rollout)))
+
+    async def _publish(self, request: web.Request) -> web.Response:
+        publish = await _body(request, Publish, "a version to publish")
+        await self._carried_out(self._fleet.publish(publish.name, publish.version))
+        return _json({})
 
     async def _read(self, _: web.Request) -> web.Response:
         await self._carried_out(self._fleet.read())
@@ -172,6 +135,36 @@ class LocalApi:
             work.exception()  # whoever had asked may not be there to take it
 
 
+class _Refused(Exception):
+    """An answer that is not one of the errors that people are told of in ``docs/errors.md``."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.answer = _failure(status, code, message)
+
+
+async def _body(request: web.Request, kind: type[T], what: str) -> T:
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            body = await request.read()
+    except TimeoutError:
+        message = f"the body took more than {BODY_TIMEOUT:g} s"
+        raise _Refused(408, "body_timeout", message) from None
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _Refused(422, "invalid_edit", f"the body is not {what}: {error}") from None
+
+
+def _told(done: EditDone) -> dict[str, Any]:
+    return {"generation": done.generation, "changed": done.changed, "message": done.message}
+
+
+def _refitted(done: RefitDone) -> web.Response:
+    target = None if done.target is None else msgspec.to_builtins(done.target)
+    return _json(_told(done) | {"target": target})
+
+
 @web.middleware
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -181,6 +174,8 @@ async def _errors(
         return await handler(request)
     except RequestError as error:
         return _answer(error)
+    except _Refused as refused:
+        return refused.answer
     except web.HTTPNotFound:
         return _answer(UnknownRoute(f"{path!r} is not a route of the operator"))
     except web.HTTPMethodNotAllowed as error:
@@ -189,7 +184,7 @@ async def _errors(
         answer.headers["Allow"] = allowed
         return answer
     except web.HTTPRequestEntityTooLarge:
-        return _answer(BodyTooLarge(f"an edit has at most {MAX_BODY} bytes"))
+        return _answer(BodyTooLarge(f"a body has at most {MAX_BODY} bytes"))
     except (web.HTTPException, ConnectionError):
         raise
     except Exception:  # noqa: BLE001

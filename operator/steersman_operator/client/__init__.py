@@ -6,7 +6,7 @@ from steersman_operator.client.errors import (
     NoFleet,
     OperatorRefused,
 )
-from steersman_operator.client.fleet import Edited, FleetClient, fleet_directory
+from steersman_operator.client.fleet import Edited, FleetClient, Refitted, fleet_directory
 
 __all__ = [
     "Edited",
@@ -15,5 +15,6 @@ __all__ = [
     "FleetSilent",
     "NoFleet",
     "OperatorRefused",
+    "Refitted",
     "fleet_directory",
 ]

@@ -49,6 +49,17 @@ class Edited(NamedTuple):
     message: str
 
 
+class Refitted(NamedTuple):
+    """What came of a refit, or of a verb of a rollout."""
+
+    generation: int
+    changed: bool
+    message: str
+    target: dict[str, Any] | None
+    """The weights that the pool is to have from now on: ``version``, ``source`` (``Disk`` or
+    ``External``), ``path``, ``nonce`` and ``checksum``."""
+
+
 def fleet_directory(option: str | None) -> Path:
     """The directory that is meant: the option's, else ``$STEERSMAN_DIR``, else the current one."""
     return Path(option or os.environ.get(DIRECTORY_VARIABLE) or Path.cwd())
@@ -93,6 +104,54 @@ class FleetClient:
         answer = self._retried(lambda: self._exchange("POST", "/v1/edit", wish))
         return Edited(answer["generation"], answer["changed"], answer["message"])
 
+    def refit(
+        self,
+        name: str,
+        *,
+        version: str | None = None,
+        path: str | None = None,
+        checksum: str | None = None,
+        nonce: str | None = None,
+    ) -> Refitted:
+        """Have a RolloutEngine ask for weights; it is begun, not done, when this returns.
+
+        Without ``path`` they are those that the version means already, else those that a trainer is
+        going to transfer. Without ``version`` they are those that it has, loaded once more; a ``nonce``
+        of one's own has them loaded once, whoever has to ask twice.
+
+        :raises OperatorRefused: with the operator's words.
+        """
+        wish = {
+            "name": name,
+            "version": version,
+            "path": path,
+            "checksum": checksum,
+            "nonce": nonce,
+        }
+        return self._refitted("/v1/refit", wish)
+
+    def rollout(
+        self, name: str, *, verb: str, to: str | None = None, since: str | None = None
+    ) -> Refitted:
+        """``pause``, ``resume`` or ``undo`` the rollout of a RolloutEngine's weights.
+
+        An undo goes to the version ``to``, by default the one before, and is refused if the
+        WeightVersion that it is to have is not ``since`` any more; without it, an operator that is
+        restarted meanwhile may undo twice.
+
+        :raises OperatorRefused: with the operator's words.
+        """
+        wish = {"name": name, "verb": verb, "to": to, "since": since}
+        return self._refitted("/v1/rollout", wish)
+
+    def publish(self, name: str, version: str) -> None:
+        """Say that weights of that version were transferred into all engines that wait for it.
+
+        :raises OperatorRefused: with the operator's words, such as that no engine waits for it.
+        """
+        wish = {"name": name, "version": version}
+        self._retried(lambda: self._exchange("POST", "/v1/publish", wish))
+
     def read(self) -> None:
         """Have what has been written into the manifests by now read; the status has it afterwards."""
         self._retried(lambda: self._exchange("POST", "/v1/read"))
@@ -131,6 +190,12 @@ class FleetClient:
                 time.sleep(PAUSE if end is None else min(PAUSE, end.remaining(self._clock)))
 
     # --- one exchange -----------------------------------------------------------------------------
+
+    def _refitted(self, path: str, wish: dict[str, Any]) -> Refitted:
+        answer = self._retried(lambda: self._exchange("POST", path, wish))
+        return Refitted(
+            answer["generation"], answer["changed"], answer["message"], answer["target"]
+        )
 
     def _exchange(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         connection = UnixConnection(self._layout.api, timeout=self._patience)

@@ -73,6 +73,19 @@ def _member(name: str) -> Cell:
     return lambda item: item.get(name)
 
 
+def target_of(pool: Item) -> str | None:
+    """The version that the engines of a pool are to have."""
+    target = pool["target"]
+    return None if target is None else str(target["version"])
+
+
+def synced_of(pool: Item) -> str | None:
+    """How many of a pool's engines have it."""
+    if pool["target"] is None:
+        return None
+    return f"{pool['weights']['synced']}/{pool['weights']['total']}"
+
+
 def _heard(proxy: Item) -> str:
     return "never" if proxy["heard_age"] is None else age(proxy["heard_age"])
 
@@ -87,6 +100,8 @@ _COLUMNS: dict[str, tuple[list[tuple[str, Cell]], list[tuple[str, Cell]]]] = {
             ("PAUSED", _count("paused")),
             ("ASLEEP", _count("asleep")),
             ("VERSION", _member("fleet_max")),
+            ("TARGET", target_of),
+            ("SYNCED", synced_of),
             ("AGE", _age),
         ],
         [
@@ -102,6 +117,8 @@ _COLUMNS: dict[str, tuple[list[tuple[str, Cell]], list[tuple[str, Cell]]]] = {
             ("VERSION", _member("version")),
             ("ORDINAL", _member("ordinal")),
             ("SOURCE", _member("source")),
+            ("WANTED-BY", lambda version: ",".join(version["wanted_by"])),
+            ("ENGINES", _member("engines")),
             ("AGE", _age),
         ],
         [("DIGEST", _member("digest")), ("FILE", _manifest)],

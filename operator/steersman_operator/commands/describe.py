@@ -170,6 +170,7 @@ def _rollout_engine(pool: Item) -> Iterator[str]:
         ("State", pool["state"]),
         ("Overrides", ", ".join(overrides)),
         ("Version", pool["fleet_max"] or "none"),
+        ("Target", _target(pool)),
         ("Drift", pool["drift"]),
         ("Unreachable proxy", pool["on_unreachable_proxy"]),
         ("Engines", ", ".join(parts)),
@@ -180,6 +181,17 @@ def _rollout_engine(pool: Item) -> Iterator[str]:
     yield from _section("Engines", _table(ENGINE, engines) if engines else [])
     standing = [f"{engine['name']}: {line_about(engine)}" for engine in engines if has_news(engine)]
     yield from _section("On their way, or in trouble", standing)
+
+
+def _target(pool: Item) -> str:
+    """The weights that the engines are to have, and how far they have come."""
+    target = pool["target"]
+    if target is None:
+        return ""
+    source = f"{target['source']} {target['path']}".rstrip()
+    paused = ", paused" if pool["rollout_paused"] else ""
+    synced, total = pool["weights"]["synced"], pool["weights"]["total"]
+    return f"{target['version']} ({source}), {synced} of {total} engines have it{paused}"
 
 
 def _conditions(pool: Item) -> list[str]:
@@ -237,6 +249,9 @@ def _weight_version(version: Item) -> Iterator[str]:
         ("Ordinal", version["ordinal"]),
         ("Source", version["source"]),
         ("Digest", version["digest"]),
+        ("Checksum", version["spec"].get("checksum")),
+        ("Wanted by", ", ".join(version["wanted_by"])),
+        ("Engines", f"{version['engines']} have it"),
     )
 
 

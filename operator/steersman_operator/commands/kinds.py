@@ -61,12 +61,31 @@ def items_of(status: Item, kind: Kind) -> list[Item]:
     if kind is ROLLOUT_ENGINE:
         return list(status["pools"])
     if kind is WEIGHT_VERSION:
-        return list(status["weight_versions"])
+        return [version | _use(status, version) for version in status["weight_versions"]]
     if kind is PROXY:
         return list(status["proxies"])
     return [
         engine | {"pool": pool["name"]} for pool in status["pools"] for engine in pool["engines"]
     ]
+
+
+def _use(status: Item, version: Item) -> Item:
+    """The pools that are to have a WeightVersion, and how many of the model's engines have it."""
+    pools = [one for one in status["pools"] if version["model"] in one["models"]]
+    asked = [one for one in status["pools"] if reference_of(one) == version["name"]]
+    having = [
+        engine
+        for pool in pools
+        for engine in pool["engines"]
+        if engine["version"] == version["version"] and engine["trust"] == "verified"
+    ]
+    return {"wanted_by": [pool["name"] for pool in asked], "engines": len(having)}
+
+
+def reference_of(pool: Item) -> str | None:
+    """The name of the WeightVersion that a pool is to have."""
+    reference: Item = pool["spec"].get("weightVersionRef") or {}
+    return reference.get("name")
 
 
 def wrong_of(status: Item) -> list[str]:

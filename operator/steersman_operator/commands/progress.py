@@ -1,5 +1,6 @@
 """How far a wish has come: shared by the verbs and by ``steersman wait``."""
 
+import re
 from enum import Enum
 from typing import NamedTuple
 
@@ -10,8 +11,14 @@ from steersman_operator.commands.kinds import ENGINE, ROLLOUT_ENGINE, Item, NotF
 FEW = 16
 """Engines that are told of one by one; of more the numbers are told."""
 
+WORDS = {"AwaitingTrainer": "waiting for the trainer"}
+"""Phases that are more than one word; of the others the word itself is shown."""
+
 AWAKE = "awake, but "
 """Begins the line of an engine that waits for weights."""
+
+
+_SECONDS = re.compile(r"\b\d+ s\b")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +64,7 @@ def progress_of(status: Item, wish: Wish) -> Progress:
     if pool is None or pool["generation"] < wish.generation:
         if pool is None and status["operator"]["published"]:
             return _superseded(f"{ROLLOUT_ENGINE.name}/{wish.pool} is gone")
-        return Progress(Verdict.WAITING, {"": f"{wish.pool}: the operator is reading it"})
+        return Progress(Verdict.WAITING, {"": reading(wish.pool)})
     try:
         engines = concerned(pool, wish)
     except NotFound as error:
@@ -74,6 +81,16 @@ def progress_of(status: Item, wish: Wish) -> Progress:
     if failed:
         return Progress(Verdict.FAILED, failed)
     return Progress(Verdict.DONE, _lines(pool, engines, wish))
+
+
+def without_seconds(line: str) -> str:
+    """A line without what changes in it by itself."""
+    return _SECONDS.sub("", line)
+
+
+def reading(pool: str) -> str:
+    """The line while the account of the fleet is older than the wish."""
+    return f"{pool}: the operator is reading it"
 
 
 def concerned(pool: Item, wish: Wish) -> list[Item]:
@@ -108,6 +125,8 @@ def line_about(engine: Item) -> str:
         case "GivenUp":
             return f"given up: {problem}" if problem else "given up"
     word = phase.lower()
+    if phase in WORDS:
+        word = "" if waiting else WORDS[phase]
     if engine["becoming"] not in (None, engine["desired"]):
         word = f"going back to {engine['becoming']}, {word}"
     return ", ".join(part for part in (word, trouble, waiting) if part)
@@ -177,7 +196,8 @@ def _lines(pool: Item, engines: list[Item], wish: Wish) -> dict[str, str]:
         return {name_in(pool, one): line_about(one) for one in engines}
     counts: dict[str, int] = {}
     for one in engines:
-        word = one["control"] if one["phase"] == "Settled" else one["phase"].lower()
+        phase = one["phase"]
+        word = one["control"] if phase == "Settled" else WORDS.get(phase, phase.lower())
         counts[word] = counts.get(word, 0) + 1
     parts = [f"{count} {word}" for word, count in sorted(counts.items())]
     return {wish.what: f"{', '.join(parts)} of {len(engines)}"}

@@ -1,16 +1,13 @@
 """What is printed while new weights are on their way: lines, and in a terminal a bar below them."""
 
 import os
-import re
 import sys
 from types import TracebackType
 from typing import Protocol, Self
 
 from steersman_operator.commands.fleet import say
+from steersman_operator.commands.progress import without_seconds
 from steersman_operator.commands.rollouts import Rolled
-
-SECONDS = re.compile(r"silent for \d+ s")
-"""What grows by itself in a sentence."""
 
 
 class RolloutView(Protocol):
@@ -85,7 +82,7 @@ class Plain(Silent):
         self._tell("", progress.sentence)
 
     def _tell(self, about: str, line: str) -> None:
-        heart = SECONDS.sub("silent", line)
+        heart = without_seconds(line)
         if line and self._told.get(about) != heart:
             self._told[about] = heart
             self.say(line)

@@ -49,12 +49,12 @@ def rolled(status: Item, wish: RolloutWish) -> Rolled:
         if pool is None and status["operator"]["published"]:
             return Rolled(Verdict.SUPERSEDED, f"{wish.what} is gone")
         return Rolled(Verdict.WAITING, reading(wish.pool))
-    target = pool.get("target")
+    target = pool["target"]
     other = _other(target, wish)
     if other:
         return Rolled(Verdict.SUPERSEDED, other)
     if target is None:
-        return Rolled(Verdict.DONE, f"{wish.what} is to have no weights of a name")
+        return Rolled(Verdict.DONE, f"{wish.what} names no weights; nothing is to be rolled out")
     return _judged(pool, target, wish)
 
 
@@ -65,7 +65,7 @@ def engines_of(pool: Item) -> list[Item]:
 
 def is_synced(engine: Item) -> bool:
     """Whether an engine has the weights that its pool is to have."""
-    return bool(engine.get("synced"))
+    return bool(engine["synced"])
 
 
 def stands(engine: Item) -> str:
@@ -107,7 +107,7 @@ def _judged(pool: Item, target: Item, wish: RolloutWish) -> Rolled:
     if len(missing) > len(failed):
         if transfer:
             counts = f"{len(there)} of {len(engines)} engines wait for the transfer of {version}"
-        paused = ", and it is paused" if pool.get("rollout_paused") else ""
+        paused = ", and it is paused" if pool["rollout_paused"] else ""
         sentence = f"Waiting for rollout to finish: {counts}{paused}..."
         return Rolled(Verdict.WAITING, sentence, lines, len(there), len(engines))
     if failed:
@@ -175,6 +175,6 @@ def _lines(pool: Item, engines: list[Item]) -> dict[str, str]:
 def _word(engine: Item) -> str:
     if not stands(engine):
         return "done"
-    if not is_synced(engine) and engine["phase"] == "Settled":
+    if not is_synced(engine) and engine["phase"] in ("Settled", "Pending"):
         return "asleep" if _is_deferred(engine) else "waiting"
     return str(engine["phase"]).lower()

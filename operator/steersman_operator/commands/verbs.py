@@ -1,7 +1,6 @@
 """``steersman pause``, ``resume``, ``sleep`` and ``wake``: ask for a state, and see it come."""
 
 import argparse
-import re
 from collections.abc import Callable
 
 from steersman.cli import EXIT_FAILED, EXIT_OK
@@ -32,12 +31,10 @@ from steersman_operator.commands.progress import (
     named,
     news,
     progress_of,
+    without_seconds,
 )
 
 NOT_FOUND = 404
-
-SECONDS = re.compile(r"silent for \d+ s")
-"""What grows by itself in a sentence."""
 
 
 class VerbCommand:
@@ -56,9 +53,7 @@ class VerbCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("name", metavar="NAME", help="the RolloutEngine")
-        # `pause re qwen`, as `get` and `describe` take it.
-        parser.add_argument("more", nargs="*", help=argparse.SUPPRESS)
+        add_name(parser)
         self._parser = parser
         parser.add_argument("--engine", metavar="E", help="only this engine of it")
         add_directory(parser)
@@ -76,16 +71,12 @@ class VerbCommand:
         """Ask, and wait; 1 if it is refused or given up, 3 if it takes too long."""
         client = client_of(args)
         out: Callable[[str], None] = (lambda _: None) if args.quiet else say
-        name = self._name(args)
+        name = name_of_pool(self._parser, self._verb, args, engines=True)
         engine = engine_in(name, args.engine)
         try:
             edited = client.edit(name, verb=self._verb, engine=engine)
         except OperatorRefused as refused:
-            sentence = _missing(client, name, engine) if refused.status == NOT_FOUND else ""
-            if not sentence:
-                raise
-            warn(f"Error: {sentence}")
-            return EXIT_FAILED
+            return told_missing(refused, client, name, engine)
         wish = Wish(pool=name, engine=engine, state=self._state, generation=edited.generation)
         out(edited.message or f"{wish.what} is to be {self._state} now")
         if args.no_wait:
@@ -95,20 +86,6 @@ class VerbCommand:
         except KeyboardInterrupt:
             warn(f"\nNo longer waiting. {_goes_on(wish)}")
             return EXIT_INTERRUPTED
-
-    def _name(self, args: argparse.Namespace) -> str:
-        """The RolloutEngine that is meant; leaves if something else is."""
-        words: list[str] = [word for part in (args.name, *args.more) for word in part.split("/")]
-        kind = WORDS.get(words[0].lower())
-        if len(words) != 1 and not (kind is ROLLOUT_ENGINE and len(words) == 2):
-            if kind is ENGINE and len(words) == 3:
-                hint = f"for one engine write `{self._verb} {words[1]} --engine {words[2]}`"
-            elif kind is None and len(words) == 2 and not args.more:
-                hint = f"for one engine write `{self._verb} {words[0]} --engine {words[1]}`"
-            else:
-                hint = f"name one RolloutEngine, as in `{self._verb} qwen`"
-            self._parser.error(f"{' '.join((args.name, *args.more))!r}: {hint}")
-        return words[-1]
 
     def _follow(
         self,
@@ -160,7 +137,7 @@ class Told:
     def tell(self, progress: Progress) -> None:
         """Print the lines that say something new."""
         for engine, line in progress.lines.items():
-            heart = SECONDS.sub("silent", line)
+            heart = without_seconds(line)
             if self._lines.get(engine) != heart:
                 self._lines[engine] = heart
                 self._out(f"{engine}: {line}" if engine else line)
@@ -172,16 +149,50 @@ def bare_name(name: str) -> str:
     return rest if slash and WORDS.get(word.lower()) is ROLLOUT_ENGINE else name
 
 
-def _missing(client: FleetClient, name: str, engine: str | None) -> str:
-    """What there is not, in the words of `get`; empty if it is there by now."""
+def add_name(parser: argparse.ArgumentParser) -> None:
+    """Declare the RolloutEngine that a verb is about."""
+    parser.add_argument("name", metavar="NAME", help="the RolloutEngine")
+    # `pause re qwen`, as `get` and `describe` take it.
+    parser.add_argument("more", nargs="*", help=argparse.SUPPRESS)
+
+
+def name_of_pool(
+    parser: argparse.ArgumentParser, verb: str, args: argparse.Namespace, *, engines: bool = False
+) -> str:
+    """The RolloutEngine that is meant; leaves if something else is. ``engines`` is whether the verb
+    can also be about a single one.
+    """
+    words: list[str] = [word for part in (args.name, *args.more) for word in part.split("/")]
+    kind = WORDS.get(words[0].lower())
+    if len(words) != 1 and not (kind is ROLLOUT_ENGINE and len(words) == 2):
+        if engines and kind is ENGINE and len(words) == 3:
+            hint = f"for one engine write `{verb} {words[1]} --engine {words[2]}`"
+        elif engines and kind is None and len(words) == 2 and not args.more:
+            hint = f"for one engine write `{verb} {words[0]} --engine {words[1]}`"
+        else:
+            hint = f"name one RolloutEngine, as in `{verb} qwen`"
+        parser.error(f"{' '.join((args.name, *args.more))!r}: {hint}")
+    return words[-1]
+
+
+def told_missing(
+    refused: OperatorRefused, client: FleetClient, name: str, engine: str | None = None
+) -> int:
+    """Tell in the words of `get` what there is not, if that is why the operator has refused.
+
+    :raises OperatorRefused: if it is not.
+    """
+    if refused.status != NOT_FOUND:
+        raise refused
     status = client.status()
     try:
         pool = pool_of(status, name)
         if engine is not None:
             find(ENGINE, [one | {"pool": name} for one in pool["engines"]], engine)
     except NotFound as error:
-        return str(error)
-    return ""
+        warn(f"Error: {error}")
+        return EXIT_FAILED
+    raise refused  # it is there by now
 
 
 def _target(wish: Wish) -> str:

@@ -80,6 +80,11 @@ class Layout:
         return self.state / "manifests"
 
     @property
+    def manifest_memory(self) -> Path:
+        """What is remembered of manifests: which came first, and what there was before."""
+        return self.state / "manifests.json"
+
+    @property
     def api(self) -> Path:
         """The operator's local API, a unix socket."""
         return self.state / "api.sock"

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from steersman.clock import Clock
 from steersman_operator.engines.client import EngineKeys
 from steersman_operator.fleet.events import SpecChanged
-from steersman_operator.manifests import Edited, FleetLedger, ManifestDirectory, Manifests, Verb
+from steersman_operator.manifests import (
+    Edited,
+    FleetLedger,
+    ManifestDirectory,
+    ManifestMemory,
+    Manifests,
+    RefitWish,
+    RolloutVerb,
+    Verb,
+)
 from steersman_operator.resources import Pools, to_pools
 from steersman_operator.standalone.layout import Layout
 
@@ -29,8 +38,9 @@ class ManifestsFollower:
         """Called after what is read has changed, also if only a problem has."""
         self.pools = Pools()
         self._clock = clock
+        self._memory = ManifestMemory(layout.manifest_memory)
         self._directory = ManifestDirectory(
-            layout.directory, ledger=ledger, good=layout.good_manifests
+            layout.directory, ledger=ledger, good=layout.good_manifests, memory=self._memory
         )
         self._ledger = ledger
         self._lock = asyncio.Lock()
@@ -70,10 +80,27 @@ class ManifestsFollower:
 
         :raises RequestError: if it cannot be carried out; says why.
         """
+        return await self._edited(lambda: self._directory.edit(name, verb=verb, engine=engine))
+
+    async def refit(self, name: str, wish: RefitWish) -> Edited:
+        """Have a RolloutEngine ask for weights; as :meth:`edit`."""
+        return await self._edited(lambda: self._directory.refit(name, wish))
+
+    async def rollout(
+        self, name: str, *, verb: RolloutVerb, to: str | None, since: str | None
+    ) -> Edited:
+        """Pause, resume or undo the rollout of a RolloutEngine; as :meth:`edit`."""
+        return await self._edited(
+            lambda: self._directory.rollout(name, verb=verb, to=to, since=since)
+        )
+
+    async def _edited(self, work: Callable[[], Edited]) -> Edited:
         async with self._lock:
-            edited = await asyncio.to_thread(self._directory.edit, name, verb=verb, engine=engine)
-            await self._take()
-        return edited
+            try:
+                return await asyncio.to_thread(work)
+            finally:
+                if self.manifests is not self._taken:
+                    await self._take()
 
     async def _look(self) -> None:
         await asyncio.to_thread(self._directory.poll)
@@ -83,10 +110,14 @@ class ManifestsFollower:
     async def _take(self) -> None:
         manifests = self.manifests
         holders = self._ledger.holders()
-        pools = to_pools(manifests.engines, manifests.versions, holders)
+        memory = self._memory
+        pools = to_pools(manifests.engines, manifests.versions, holders, memory.targets)
+        # On disk before anybody acts on it, so that the next operator decides the same.
         if pools.holders != holders:
-            # On disk before anybody acts on it, so that the next operator decides the same.
             await asyncio.to_thread(self._ledger.hold, pools.holders)
+        if pools.targets != memory.targets:
+            memory.targets = pools.targets
+            await asyncio.to_thread(memory.save)
         self.pools, self._taken = pools, manifests
         problems = frozenset(manifests.problems)
         for problem in sorted(problems - self._logged):

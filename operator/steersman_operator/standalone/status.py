@@ -2,10 +2,10 @@
 
 import asyncio
 import os
+from datetime import UTC, datetime
 from typing import Any
 
 from steersman.clock import Clock
-from steersman_operator.api.local import Edit, EditDone
 from steersman_operator.api.status import (
     FleetFacts,
     PoolFacts,
@@ -13,8 +13,9 @@ from steersman_operator.api.status import (
     VersionFacts,
     status_of,
 )
-from steersman_operator.manifests import Manifests, Verb
-from steersman_operator.resources import Resource, RolloutEngine, WeightVersion
+from steersman_operator.api.wishes import Edit, EditDone, Refit, RefitDone, Rollout
+from steersman_operator.manifests import Manifests, RefitWish, RolloutVerb, Verb, unknown
+from steersman_operator.resources import ROLLOUT_ENGINE, Resource, RolloutEngine, WeightVersion
 from steersman_operator.resources.written import written
 from steersman_operator.shell.fleet import FleetShell
 from steersman_operator.standalone.manifests import ManifestsFollower
@@ -22,7 +23,7 @@ from steersman_operator.standalone.proxies import ProxyAccount
 
 
 class StandaloneFleet:
-    """Implements :class:`~steersman_operator.api.local.FleetApi`."""
+    """Implements :class:`~steersman_operator.api.wishes.FleetApi`."""
 
     def __init__(
         self,
@@ -59,6 +60,29 @@ class StandaloneFleet:
         """Carry a wish into its manifest."""
         return await self._manifests.edit(edit.name, verb=Verb(edit.verb), engine=edit.engine)
 
+    async def refit(self, refit: Refit) -> RefitDone:
+        """Carry a wish for weights into its manifest."""
+        nonce = refit.nonce
+        if refit.version is None and nonce is None:
+            nonce = datetime.now(UTC).isoformat(timespec="milliseconds")
+        wish = RefitWish(
+            version=refit.version, path=refit.path, checksum=refit.checksum, nonce=nonce
+        )
+        return await self._manifests.refit(refit.name, wish)
+
+    async def rollout(self, rollout: Rollout) -> RefitDone:
+        """Carry what becomes of a rollout into its manifest."""
+        return await self._manifests.rollout(
+            rollout.name, verb=RolloutVerb(rollout.verb), to=rollout.to, since=rollout.since
+        )
+
+    async def publish(self, name: str, version: str) -> None:
+        """Tell the core that a trainer has transferred weights."""
+        names = [pool.name for pool in self._manifests.manifests.engines]
+        if name not in names:
+            raise unknown(ROLLOUT_ENGINE, name, names)
+        await self._shell.publish(name, version)
+
     async def read(self) -> None:
         """Read what has been written into the directory."""
         await self._manifests.read_at_once()
@@ -70,7 +94,8 @@ class StandaloneFleet:
 
     def _facts(self) -> FleetFacts:
         manifests = self._manifests.manifests
-        conflicts, lost = self._manifests.pools.conflicts, self._manifests.pools.lost
+        pools = self._manifests.pools
+        conflicts, lost = pools.conflicts, pools.lost
         specs = self._written(manifests)
         return FleetFacts(
             pid=os.getpid(),
@@ -85,14 +110,18 @@ class StandaloneFleet:
                 pool.name: _pool(
                     pool,
                     spec=specs[pool.kind, pool.name],
-                    errors=manifests.problems_of(pool.file),
+                    # What it asks for and cannot get is as wrong as what cannot be read.
+                    errors=(
+                        *manifests.problems_of(pool.file),
+                        *pools.warnings.get(f"{pool.kind}/{pool.name}", ()),
+                    ),
                     conflicts=conflicts.get(pool.name, ()),
                     lost=lost.get(pool.name, ()),
                 )
                 for pool in manifests.engines
             },
             errors=manifests.problems,
-            warnings=self._manifests.pools.sentences,
+            warnings=pools.sentences,
             weight_versions=[
                 _version(version, spec=specs[version.kind, version.name])
                 for version in manifests.versions
