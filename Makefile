@@ -90,6 +90,10 @@ demo: venv ## a fleet of simulated engines, a proxy and a trainer, live (DEMO_AR
 test: venv ## all tests that need no cluster (TEST_ARGS="-k policy")
 	$(BIN)/python -m pytest -m "not clean_clone" $(TEST_ARGS)
 
+.PHONY: test-real
+test-real: venv ## the tests with a real vLLM on this machine's CPU (2 GB once; docs/real-engine.md)
+	$(BIN)/python -m tests.real_engine $(TEST_ARGS)
+
 .PHONY: search
 search: venv ## property tests with fresh random seeds, for hours (SEARCH_ARGS="-k exchange")
 	$(BIN)/python -m pytest -m "not clean_clone" --timeout=0 --hypothesis-profile=search $(SEARCH_ARGS)
