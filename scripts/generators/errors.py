@@ -41,7 +41,7 @@ def pages() -> Mapping[str, str]:
         "| Status | Code | What happened | What to do | `Retry-After` |\n|---|---|---|---|---|",
         *(_answered_row(kind) for kind in sorted(answered, key=lambda kind: kind.status)),
         "\n## Answered by the operator\n",
-        "To `steersman pause`, `resume`, `sleep` and `wake`, which print it.\n",
+        "To `steersman pause`, `resume`, `sleep`, `wake`, `refit`, `publish` and `rollout`, which print it.\n",
         "| Status | Code | What happened | What to do | `Retry-After` |\n|---|---|---|---|---|",
         *(_answered_row(kind) for kind in sorted(edits, key=lambda kind: kind.status)),
         "\n## Printed by the programs\n",

@@ -43,7 +43,8 @@ class FakeFleet:
         self.now = status
         self.made = 0
         self.edits: list[Edit] = []
-        self.refits: list[Refit | Rollout] = []
+        self.refits: list[Refit] = []
+        self.rollouts: list[Rollout] = []
         self.published: list[tuple[str, str]] = []
         self.answer: Done | Exception = Done(2)
         self.on_edit: Callable[[Edit], None] = lambda _: None
@@ -67,13 +68,14 @@ class FakeFleet:
         return self.answer
 
     async def refit(self, refit: Refit) -> Done:
-        return await self._refitted(refit)
+        self.refits.append(refit)
+        return await self._answered()
 
     async def rollout(self, rollout: Rollout) -> Done:
-        return await self._refitted(rollout)
+        self.rollouts.append(rollout)
+        return await self._answered()
 
-    async def _refitted(self, wish: Refit | Rollout) -> Done:
-        self.refits.append(wish)
+    async def _answered(self) -> Done:
         await asyncio.sleep(0)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -81,9 +83,7 @@ class FakeFleet:
 
     async def publish(self, name: str, version: str) -> None:
         self.published.append((name, version))
-        await asyncio.sleep(0)
-        if isinstance(self.answer, Exception):
-            raise self.answer
+        await self._answered()
 
     async def read(self) -> None:
         await asyncio.sleep(0)

@@ -144,7 +144,7 @@ async def test_a_verb_of_a_rollout(
             "message": "so",
             "target": None,
         }
-    assert [msgspec.to_builtins(found) for found in there.refits] == [wish]
+    assert [msgspec.to_builtins(found) for found in there.rollouts] == [wish]
 
 
 async def test_a_version_is_published(http: aiohttp.ClientSession, there: FakeFleet) -> None:
@@ -173,7 +173,7 @@ async def test_what_is_no_wish_for_weights_reaches_nobody(
         status, code, message = await error_of(answer)
     assert (status, code) == (422, "invalid_edit")
     assert message.startswith(said)
-    assert (there.refits, there.published) == ([], [])
+    assert (there.refits, there.rollouts, there.published) == ([], [], [])
 
 
 async def test_a_refit_goes_on_when_whoever_asked_has_left(

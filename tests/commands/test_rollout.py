@@ -136,7 +136,7 @@ def test_pausing_and_resuming_are_said_and_done(there: Running, do: Any) -> None
     for verb in ("pause", "resume"):
         there.fleet.answer = Done(2, message=f"it is {verb}d")
         assert do(verb, "re/qwen") == Ran(0, f"it is {verb}d\n", "")
-        wish = there.fleet.refits[-1]
+        wish = there.fleet.rollouts[-1]
         assert (wish.name, wish.verb, wish.to, wish.since) == ("qwen", verb, None, None)
 
 
@@ -154,7 +154,7 @@ def test_an_undo_names_what_it_takes_back_and_is_followed(
 
     assert undo.end() == 0
     assert screen.read().out.startswith("qwen is to have 41 again\n")
-    (wish,) = there.fleet.refits
+    (wish,) = there.fleet.rollouts
     assert (wish.name, wish.verb, wish.to, wish.since) == ("qwen", "undo", None, "qwen-42")
 
 
@@ -162,7 +162,7 @@ def test_an_undo_to_a_version(there: Running, do: Any) -> None:
     there.fleet.answer = Done(3, message="so")
     assert do("undo", "qwen", "--to", "7", "--no-wait") == Ran(0, "so\n", "")
     assert do("undo", "qwen", "--to", "7", "--no-wait", "-q").out == ""
-    assert (there.fleet.refits[0].to, there.fleet.refits[0].since) == ("7", None)
+    assert (there.fleet.rollouts[0].to, there.fleet.rollouts[0].since) == ("7", None)
 
 
 def test_what_is_refused_ends_with_the_operators_words(there: Running, do: Any) -> None:

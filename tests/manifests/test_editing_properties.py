@@ -53,7 +53,7 @@ def wanted(spec: dict[str, Any], change: Change) -> dict[str, Any]:
             entries[engine] = state.value
         case SetValue():
             (key,) = change.content
-            value = change.content[key]
+            value: Any = change.content[key]
             section = spec.get(key)
             return spec | {key: section | value if isinstance(section, dict) else value}
         case DropOverride(engine):

@@ -292,22 +292,36 @@ def test_without_a_reference_the_weights_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("versions", "said"),
     [
-        ([], "there is no WeightVersion v9; add one of 'qwen', or have `steersman refit` make it"),
+        (
+            [],
+            (
+                "there is no WeightVersion v9, so no weights are loaded; add one of 'qwen', or have "
+                "`steersman refit` make it"
+            ),
+        ),
         (
             [disk("math-7", "7", "/w/7"), disk("v8", "8", "/w/8", model="llama")],
-            "there is no WeightVersion v9; name one of math-7, or add it",
+            (
+                "there is no WeightVersion v9, so no weights are loaded; name one of math-7, or add it"
+            ),
         ),
         (
             [disk(f"w-{number}", str(number), "/w") for number in range(10, 17)],
             (
-                "there is no WeightVersion v9; name one of w-12, w-13, w-14, w-15, w-16 and 2 more, "
-                "or add it"
+                "there is no WeightVersion v9, so no weights are loaded; name one of w-12, w-13, w-14, "
+                "w-15, w-16 and 2 more, or add it"
             ),
         ),
-        ([disk("v-9", "9", "/w/9")], "there is no WeightVersion v9; did you mean v-9?"),
+        (
+            [disk("v-9", "9", "/w/9")],
+            "there is no WeightVersion v9, so no weights are loaded; did you mean v-9?",
+        ),
         (
             [disk("v9", "9", "/w/9", model="llama"), disk("math-7", "7", "/w/7")],
-            ("v9 (v.yaml:1) is of the model 'llama', not 'qwen'; name one of math-7, or add it"),
+            (
+                "v9 (v.yaml:1) is of the model 'llama', not 'qwen', so no weights are loaded; name one "
+                "of math-7, or add it"
+            ),
         ),
     ],
 )
@@ -316,9 +330,7 @@ def test_a_reference_that_cannot_be_followed_is_told_with_line_key_and_remedy(
 ) -> None:
     pools = to_pools([referring()], versions)
     assert pools.warnings == {
-        "RolloutEngine/qwen": (
-            (f"qwen.yaml:11: spec.weightVersionRef.name: {said}; until then no weights are loaded"),
-        )
+        "RolloutEngine/qwen": (f"qwen.yaml:11: spec.weightVersionRef.name: {said}",)
     }
     assert pools.pools[0].weights is None
 
@@ -335,7 +347,7 @@ def test_the_weights_of_before_stay_what_is_wanted(versions: list[WeightVersion]
         version="8", source=SourceKind.DISK, path="/w/8", nonce="n"
     )
     (sentence,) = pools.warnings["RolloutEngine/qwen"]
-    assert sentence.endswith("; until then version 8 stays what is wanted")
+    assert ", so version 8 stays what is wanted; " in sentence
     # And once more, as after a restart.
     again = to_pools([referring()], versions, pools.holders, pools.targets)
     assert again.pools == pools.pools

@@ -82,14 +82,14 @@ class Versions:
             if version is None
             else f"{named(version)} is of the model {version.spec.model!a}, not {spec.model!a}"
         )
-        until = (
-            "until then no weights are loaded"
+        so = (
+            "so no weights are loaded"
             if before is None
-            else f"until then version {before.weights.version} stays what is wanted"
+            else f"so version {before.weights.version} stays what is wanted"
         )
         place = f"{resource.file}:{resource.reference_line}"
         remedy = self._remedy(spec.model, name)
-        return f"{place}: spec.weightVersionRef.name: {found}; {remedy}; {until}"
+        return f"{place}: spec.weightVersionRef.name: {found}, {so}; {remedy}"
 
     def _remedy(self, model: str, name: str) -> str:
         known = [one.name for one in self._by_name.values() if one.spec.model == model]
