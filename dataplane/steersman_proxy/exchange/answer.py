@@ -32,6 +32,7 @@ class Answer:
     """
 
     __slots__ = (
+        "_begun",
         "_context",
         "_held",
         "_not_theirs",
@@ -64,6 +65,8 @@ class Answer:
         self._own_headers = own_headers
         self._not_theirs = _NOBODY
         """Cross-origin headers of the engine: the proxy owns those rules."""
+        self._begun = False
+        """Whether it is passed on as it comes."""
         self._held: list[bytes] | None = None
         self._read_stream = False
         self._rl = context.rl_enabled
@@ -82,8 +85,15 @@ class Answer:
 
     @property
     def mixed(self) -> bool:
-        """Whether more than one version made the answer, as far as is known."""
-        return self._stamper.mixed
+        """Whether more than one version made the answer, as far as is known.
+
+        Of an answer that is passed on and names none (streams of OpenAI's routes, very large ones)
+        only the table tells whether the engine was given other weights under it.
+        """
+        stamper = self._stamper
+        if self._begun and not stamper.judged:
+            return stamper.changed_to(self._selected.engine.version)
+        return stamper.mixed
 
     @property
     def collecting(self) -> bool:
@@ -115,6 +125,7 @@ class Answer:
         ):
             self._held = []
             return _COLLECT
+        self._begun = True
         return StartAnswer(self._edit())
 
     def data(self, data: bytes) -> StartAnswer | Relay | Collect:
@@ -125,6 +136,7 @@ class Answer:
             if self.size <= self._context.buffered_answer_cap:
                 return _COLLECT
             held, self._held = self._held, None
+            self._begun = True
             return StartAnswer(self._edit(), held)
         if self._read_stream:
             parts, news = self._stamper.read_stream(data, narrate=self._route.narrates)
@@ -148,6 +160,7 @@ class Answer:
     def end(self) -> StartAnswer | Finish:
         """The body is whole."""
         if self._held is None:
+            self._stamper.end(self._selected.engine.version)
             return _FINISH
         held, self._held = self._held, None
         body = held[0] if len(held) == 1 else b"".join(held)

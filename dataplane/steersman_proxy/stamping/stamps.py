@@ -12,6 +12,7 @@ from steersman.versions import Order, VersionOrder
 from steersman_proxy.exchange.messages import HeadEdit, Header
 from steersman_proxy.stamping.reports import Report, read_report
 from steersman_proxy.stamping.sse import EventReader
+from steersman_proxy.stamping.stream_versions import StreamVersions
 
 WORKER = b"x-smg-routed-worker-id"
 VERSION = b"x-smg-weight-version"
@@ -39,16 +40,26 @@ def _unmixed(url: str, version: str | None) -> HeadEdit:
     return HeadEdit(_ALL, stamps_of(url, version))
 
 
+_NO_MEMBER = (b"", b"")
+
+
+def _members(version: str) -> tuple[bytes, bytes]:
+    """The member that names a version, in the two ways in which JSON is mostly written."""
+    name, value = b'"weight_version":', b'"' + version.encode() + b'"'
+    return name + value, name + b" " + value
+
+
 class Stamper:
     """The stamps of one answer from one engine."""
 
     __slots__ = (
         "_at_dispatch",
-        "_first_seen",
+        "_events",
         "_known",
         "_order",
         "_reader",
         "_url",
+        "judged",
         "mixed",
         "version",
     )
@@ -58,11 +69,13 @@ class Stamper:
         self._at_dispatch = version
         self._order = order
         self._reader: EventReader | None = None
-        self._known: bytes | None = None
-        self._first_seen: str | None = None
+        self._events: StreamVersions | None = None
+        self._known = _NO_MEMBER
         self.version = version
         """What the answer is, or would be, stamped with."""
         self.mixed = False
+        self.judged = False
+        """Whether the answer has said something of its weights, or has ended."""
 
     def edit(self) -> HeadEdit:
         """The change to the answer's head, with what is known by now."""
@@ -78,22 +91,39 @@ class Stamper:
     def read_body(self, body: bytes, *, at_end: str | None) -> Report:
         """Take the report of a whole answer; ``at_end`` is the table's version of the engine now.
 
-        The engine's own report wins. Where it makes none, a version that changed in the table while
-        the request was in flight makes the answer mixed.
+        The engine's own report wins.
         """
         report = read_report(body)
-        self.mixed = report.mixed(self._at_dispatch, order=self._order)
+        if report.versions:
+            self.mixed = report.mixed(self._at_dispatch, order=self._order)
+            self.judged = True
         if report.current is not None:
             self.version = report.current
-        if not report.versions and at_end is not None and self._at_dispatch is not None:
-            self.mixed = self._order.compare(at_end, self._at_dispatch) is not Order.SAME
+        self.end(at_end)
         return report
+
+    def end(self, at_end: str | None) -> None:
+        """The answer is whole; ``at_end`` is the table's version of the engine now.
+
+        If it has said nothing of its weights, a version that changed in the table while the request
+        was in flight makes it mixed.
+        """
+        if not self.judged:
+            self.judged = True
+            self.mixed = self.changed_to(at_end)
+
+    def changed_to(self, at_end: str | None) -> bool:
+        """Whether ``at_end`` is another version than the table's at dispatch."""
+        if at_end is None or self._at_dispatch is None:
+            return False
+        return self._order.compare(at_end, self._at_dispatch) is not Order.SAME
 
     def read_stream(self, chunk: bytes, *, narrate: bool) -> tuple[list[bytes], list[Report]]:
         """Read along in a stream.
 
-        Returns the bytes to pass on and the reports that told something new. With ``narrate`` each
-        change is told to the client in an SSE comment after the event that showed it.
+        Returns the bytes to pass on and the reports that told something new of what the engine has now.
+        With ``narrate`` each change is told to the client in an SSE comment after the event that
+        showed it.
         """
         news: list[Report] = []
         if self._reader is None:
@@ -108,31 +138,27 @@ class Stamper:
             return None
         # Parsing each cumulative event costs its whole length. A key's quotes cannot appear inside
         # a JSON text unescaped, so an event with just the known member tells nothing new.
-        if self._known is not None and (
-            event.count(b'"weight_version') == 1 and self._known in event
-        ):
+        known, spaced = self._known
+        if known and event.count(b'"weight_version') == 1 and (known in event or spaced in event):
             return None
         report = read_report(event)
         if not report.versions:
             return None
-        if not report.spanned and len(report.versions) == 1:
-            self._known = b'"weight_version":"' + report.versions[0].encode() + b'"'
-        news.append(report)
+        one = not report.spanned and len(report.versions) == 1
+        # After spans, a label that was known before tells of another item of the batch.
+        self._known = _members(report.versions[0]) if one else _NO_MEMBER
+        self.judged = True
+        events = self._events
+        if events is None:
+            events = self._events = StreamVersions(self._order)
         before = (self.version, self.mixed)
-        self._take_event(report)
+        if events.take(report):
+            news.append(report)
+        self.version = report.current or self.version
+        self.mixed = events.mixed
         if (self.version, self.mixed) == before or not narrate or self.version is None:
             return None
         note = b": " + VERSION + b": " + self.version.encode() + b"\n"
-        if self.mixed:
-            note += b": " + MIXED + b": true\n"
+        if self.mixed or before[1]:
+            note += b": " + MIXED + (b": true\n" if self.mixed else b": false\n")
         return note + b"\n"
-
-    def _take_event(self, report: Report) -> None:
-        """Mixed is judged within the stream: a table that was behind at dispatch mixes nothing."""
-        if self._first_seen is None:
-            self._first_seen = report.versions[0]
-        self.mixed = self.mixed or report.mixed(self._first_seen, order=self._order)
-        if report.spanned and not self.mixed:
-            last = report.versions[-1]
-            self.mixed = self._order.compare(last, self._first_seen) is not Order.SAME
-        self.version = report.current or self.version
