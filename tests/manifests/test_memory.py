@@ -1,8 +1,10 @@
 """What is remembered of manifests, also over a restart."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from steersman_operator.manifests import ManifestDirectory, ManifestMemory
@@ -168,6 +170,7 @@ def test_moving_it_into_another_file_does_not_change_it_either(fleet: Path, star
 def test_a_removed_one_is_forgotten(fleet: Path, start: Start, restarted: bool) -> None:
     write(fleet / "v.yaml", version_text("seven", DISK))
     directory = start()
+    write(fleet / "a.yaml", engine_text(name="a"))
     (fleet / "v.yaml").unlink()
     settle(directory)
     if restarted:
@@ -180,11 +183,19 @@ def test_a_removed_one_is_forgotten(fleet: Path, start: Start, restarted: bool) 
     assert kept.spec.source.disk.path == "/x/7"
 
 
-def test_a_directory_that_is_away_for_a_moment_is_not_removed(fleet: Path, start: Start) -> None:
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_directory_that_is_away_for_a_moment_is_not_removed(
+    fleet: Path, start: Start, empty: bool
+) -> None:
     write(fleet / "v.yaml", version_text("seven", DISK))
-    start()
+    directory = start()
     fleet.rename(fleet.parent / "away")
+    if empty:
+        fleet.mkdir()  # as where a disk is to be mounted
+    settle(directory)
     start()
+    if empty:
+        fleet.rmdir()
     (fleet.parent / "away").rename(fleet)
     write(fleet / "v.yaml", version_text("seven", DISK.replace("/w", "/x")))
     assert len(problems(start())) == 1
@@ -228,6 +239,25 @@ def test_a_memory_that_cannot_be_written_is_only_missed(
     write(fleet / "a.yaml", engine_text(name="a"))
     settle(directory)
     assert b"/w/7" in path.read_bytes()
+
+
+def test_when_it_was_first_read_is_remembered_and_nothing_of_what_is_gone(
+    fleet: Path, start: Start
+) -> None:
+    write(fleet / "a.yaml", engine_text(name="a"))
+    write(fleet / "v.yaml", version_text("seven", DISK))
+    (first,) = start().manifests.versions
+    assert first.created is not None
+    assert abs(first.created - time.time()) < 60
+    (again,) = start().manifests.versions
+    assert (again.created, again.generation) == (first.created, 1)
+    write(fleet / "other.yaml", engine_text(name="other", model="m"))
+    for name in ("a.yaml", "v.yaml"):
+        (fleet / name).unlink()
+    start()
+    kept = msgspec.json.decode((fleet.parent / "memory.json").read_bytes())
+    assert list(kept["definitions"]) == ["RolloutEngine/other"]
+    assert (kept["weights"], kept["references"]) == ({}, {})
 
 
 def test_nothing_is_written_where_nothing_is_new(fleet: Path, start: Start) -> None:

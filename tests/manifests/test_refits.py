@@ -321,6 +321,22 @@ def test_a_reference_that_leads_nowhere_is_mended_by_a_refit(fleet: Fleet) -> No
     assert fleet.weights == Weights(version="8", source=SourceKind.EXTERNAL)
 
 
+def test_where_versions_have_ranks_new_weights_get_the_next_one(fleet: Fleet) -> None:
+    others = [
+        version_text("sft", "version: sft\nordinal: 3\nsource: {external: {}}", model="Q/q"),
+        version_text("raw", "version: raw\nsource: {external: {}}", model="Q/q"),
+        version_text("big", "version: big\nordinal: 90\nsource: {external: {}}", model="other"),
+    ]
+    write(fleet.root / "mine.yaml", "---\n".join(others))
+    settle(fleet.directory)
+    fleet.refit("dpo", "/w/dpo")
+    assert (fleet.root / "weights-qwen-dpo.yaml").read_text().endswith("\n  ordinal: 4\n")
+    fleet.refit("sft")
+    fleet.refit("grpo")
+    pools = to_pools(fleet.directory.manifests.engines, fleet.directory.manifests.versions)
+    assert pools.pools[0].ordinals == {"sft": 3, "dpo": 4, "grpo": 5}
+
+
 # --- two writers, and what is interrupted ---------------------------------------------------------
 
 

@@ -58,7 +58,7 @@ async def test_the_trainer_with_curl() -> None:
             async with operated(directory) as there:
                 for path, body in bodies:
                     curl = await asyncio.create_subprocess_exec(
-                        *("curl", "-s", "--fail", "--unix-socket"),
+                        *("curl", "--disable", "--noproxy", "*", "-s", "--fail", "--unix-socket"),
                         *(str(directory / ".steersman" / "api.sock"), f"http://operator{path}"),
                         *("-d", body),
                         stdout=asyncio.subprocess.PIPE,

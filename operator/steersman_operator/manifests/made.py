@@ -28,8 +28,9 @@ class NewVersion(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     model: str
     version: str
-    path: str | None
-    checksum: str | None
+    path: str | None = None
+    checksum: str | None = None
+    ordinal: int | None = None
 
     @property
     def file(self) -> str:
@@ -52,6 +53,8 @@ class NewVersion(msgspec.Struct, frozen=True, kw_only=True):
             f"  version: {_quoted(self.version)}",
             f"  source: {{{source}}}",
         ]
+        if self.ordinal is not None:
+            lines.append(f"  ordinal: {self.ordinal}")
         if self.checksum is not None:
             lines.append(f"  checksum: {_quoted(self.checksum)}")
         return "\n".join([*lines, ""])

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from steersman_operator.manifests.memory import Definition, ManifestMemory, References
+from steersman_operator.manifests.memory import Definition, First, ManifestMemory, References
 from steersman_operator.resources import Resource, RolloutEngine, WeightVersion, as_it_was
 from steersman_operator.resources.written import written
 
@@ -94,9 +94,11 @@ class Merger:
                     problems.append(changed[_key(resource)])
             if problems:
                 by_file[file.name] = tuple(problems)
-        kept = [self._dated(in_force[key]) for key in sorted(in_force)]
-        hidden = bool(of_directory) or any(one.problems and not one.resources for one in files)
-        self._remember(holders, in_force, hidden=hidden)
+        in_force = {key: self._dated(in_force[key]) for key in sorted(in_force)}
+        kept = in_force.values()
+        hidden = any(one.problems and not one.resources for one in files)
+        # A directory without anything may be one whose disk is not there.
+        self._remember(holders, in_force, hidden=hidden or bool(of_directory) or not in_force)
         return Manifests(
             engines=tuple(found for found in kept if isinstance(found, RolloutEngine)),
             versions=tuple(found for found in kept if isinstance(found, WeightVersion)),
@@ -122,7 +124,7 @@ class Merger:
         for key, resource in holders.items():
             first = self._memory.weights.get(resource.name)
             if isinstance(resource, WeightVersion) and first is not None:
-                in_force[key], refusal = as_it_was(resource, first)
+                in_force[key], refusal = as_it_was(resource, first.spec)
                 if refusal is not None:
                     changed[key] = refusal
         return in_force, changed
@@ -135,7 +137,7 @@ class Merger:
         definitions = {key: Definition(one.file, one.digest) for key, one in holders.items()}
         engines = [one for one in in_force.values() if isinstance(one, RolloutEngine)]
         versions = [one for one in in_force.values() if isinstance(one, WeightVersion)]
-        weights = {one.name: written(one.spec) for one in versions}
+        weights = {one.name: First(written(one.spec), one.created or 0.0) for one in versions}
         references = _references(memory.references, engines, versions)
         memory.definitions = {**memory.definitions, **definitions} if hidden else definitions
         memory.weights = {**memory.weights, **weights} if hidden else weights
@@ -144,6 +146,11 @@ class Merger:
 
     def _dated(self, resource: Resource) -> Resource:
         key = _key(resource)
+        if isinstance(resource, WeightVersion):
+            # It never changes; and the ledger would keep all that there ever were.
+            first = self._memory.weights.get(resource.name)
+            created = self._memory.wall() if first is None else first.created
+            return msgspec.structs.replace(resource, generation=1, created=created)
         return msgspec.structs.replace(
             resource,
             generation=self._ledger.generation(key, resource.digest),

@@ -5,7 +5,8 @@ cannot be read or written, that is logged, and what is remembered begins anew.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ class Definition(msgspec.Struct, frozen=True):
 
     file: str
     digest: str
+
+
+class First(msgspec.Struct, frozen=True):
+    """A WeightVersion as it was read first."""
+
+    spec: dict[str, Any]
+    created: float
+    """When that was, in seconds since 1970."""
 
 
 class References(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,21 +52,26 @@ class References(msgspec.Struct, frozen=True, kw_only=True):
 class _Contents(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     definitions: dict[str, Definition] = {}
-    weights: dict[str, dict[str, Any]] = {}
+    weights: dict[str, First] = {}
     references: dict[str, References] = {}
     targets: dict[str, Target] = {}
 
 
 class ManifestMemory:
-    """What is remembered. Without a path, until the process ends."""
+    """What is remembered. Without a path, until the process ends.
 
-    def __init__(self, path: Path | None = None) -> None:
+    Of what is gone nothing is kept: a trainer may make a WeightVersion each minute. ``wall`` is the time
+    in seconds since 1970.
+    """
+
+    def __init__(self, path: Path | None = None, *, wall: Callable[[], float] = time.time) -> None:
+        self.wall = wall
         self._path = path
         self._written = _Contents()
         self.definitions: Mapping[str, Definition] = {}
         """Which definition of a resource counts, by ``KIND/NAME``."""
-        self.weights: Mapping[str, dict[str, Any]] = {}
-        """The specs of WeightVersions as they were read first, by name."""
+        self.weights: Mapping[str, First] = {}
+        """WeightVersions as they were read first, by name."""
         self.references: Mapping[str, References] = {}
         """What pools were to have, by name."""
         self.targets: Mapping[str, Target] = {}
@@ -87,7 +101,7 @@ class ManifestMemory:
 
     def forget_weights(self, names: Sequence[str]) -> None:
         """There are no such WeightVersions any more; what is called so from now on is another one."""
-        self.weights = {name: spec for name, spec in self.weights.items() if name not in names}
+        self.weights = {name: first for name, first in self.weights.items() if name not in names}
 
     def _read(self, path: Path) -> None:
         try:

@@ -165,7 +165,12 @@ def _wanted(
     if not same:
         name = free_name(f"{resource.name}-{version}", {one.name for one in versions})
         return NewVersion(
-            name=name, model=model, version=version, path=wish.path, checksum=wish.checksum
+            name=name,
+            model=model,
+            version=version,
+            path=wish.path,
+            checksum=wish.checksum,
+            ordinal=_next_ordinal(model, versions),
         )
     # Of several the older counts, as everywhere; but not if another is meant, or there already.
     now = reference_of(resource)
@@ -181,6 +186,16 @@ def _wanted(
             f"{_source(_path(taken))}{checksum}"
         )
     return found
+
+
+def _next_ordinal(model: str, versions: Sequence[WeightVersion]) -> int | None:
+    """The rank of new weights; none where versions order themselves.
+
+    Where one has a rank, those without are older than all others, and these are to be the newest.
+    """
+    ranks = [one.spec.ordinal for one in versions if one.spec.model == model]
+    known = [rank for rank in ranks if rank is not None]
+    return max(known) + 1 if known else None
 
 
 def _is_meant(version: WeightVersion, wish: RefitWish) -> bool:
