@@ -10,6 +10,7 @@ from steersman_operator.commands.up_live import LiveView
 from steersman_operator.commands.up_plain import PlainView, metrics_of
 from steersman_operator.standalone.settings import UpSettings
 from tests.api.support import draining, engine, fleet, paused, pool, proxy
+from tests.commands.rollouts import having, lacking, rolling
 
 SETTINGS = UpSettings()
 
@@ -53,6 +54,22 @@ def test_a_line_about_what_takes_no_requests(capsys: pytest.CaptureFixture[str])
     PlainView().show(fleet(pool("qwen", unsynced)), SETTINGS)
 
     assert f"qwen/e0: active, open, {why}\n" in capsys.readouterr().out
+
+
+def test_a_line_about_weights_that_are_on_their_way(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    for status in (
+        rolling(lacking("e0"), lacking("e1"), paused=True, fleet_max="41"),
+        rolling(having("e0"), lacking("e1"), fleet_max="42"),
+        rolling(having("e0"), having("e1"), fleet_max="42"),
+    ):
+        view.show(status, SETTINGS)
+
+    assert [line for line in capsys.readouterr().out.splitlines() if "ready" in line] == [
+        "qwen: Active, 2/2 engines ready, newest version 41, 0 of 2 have 42, paused",
+        "qwen: Active, 2/2 engines ready, newest version 42, 1 of 2 have 42",
+        "qwen: Active, 2/2 engines ready, newest version 42",
+    ]
 
 
 @pytest.mark.parametrize(

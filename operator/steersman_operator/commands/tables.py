@@ -13,7 +13,11 @@ _GOOD, _MOVING, _BAD = "32", "33", "31"
 _COLOURS = {
     **dict.fromkeys(("Settled", "verified"), _GOOD),
     **dict.fromkeys(
-        ("Closing", "Draining", "Claiming", "Executing", "Verifying", "Pending", "Leaving"), _MOVING
+        (
+            *("Closing", "Draining", "Claiming", "Executing", "AwaitingTrainer", "Verifying"),
+            *("Pending", "AwaitingWeights", "Leaving"),
+        ),
+        _MOVING,
     ),
     **dict.fromkeys(
         ("GivenUp", "External", "Unreachable", "Unknown", "uncertain", "unsynced"), _BAD

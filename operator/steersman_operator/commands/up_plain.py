@@ -125,6 +125,10 @@ def summary_of(pool: dict[str, Any]) -> str:
     text = f"{pool['state']}, {counts['ready']}/{counts['total']} engines ready"
     if pool["fleet_max"] is not None:
         text += f", newest version {pool['fleet_max']}"
+    synced, total = pool["weights"]["synced"], pool["weights"]["total"]
+    if synced < total:
+        paused = ", paused" if pool["rollout_paused"] else ""
+        text += f", {synced} of {total} have {pool['target']['version']}{paused}"
     return text
 
 
