@@ -12,6 +12,7 @@ import uvloop
 
 from steersman.cli import EXIT_FAILED, EXIT_OK
 from steersman.errors import DocumentError
+from steersman_proxy import allocator
 from steersman_proxy.app import ProxyApp
 from steersman_proxy.config.load import load_config
 from steersman_proxy.config.overrides import add_flags, overrides_of
@@ -71,6 +72,7 @@ def _settle_memory() -> None:
 
     A request leaves nothing for it; looking for that costs up to a twentieth of all.
     """
+    allocator.tune()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -65,12 +65,15 @@ class Trainer:
         truth = world.engines[name]
         if not truth.alive or "weights" in truth.released:
             return
-        self._begun.add(transfer)
+        # It writes one version at a time.
+        self._begun = {one for one in self._begun if one.engine != name} | {transfer}
         truth.whole = False
         world.scheduler.after(world.rng.uniform(0.2, 2), self._end, transfer)
 
     def _end(self, transfer: Transfer) -> None:
         world = self._world
+        if transfer not in self._begun:
+            return
         self._begun.discard(transfer)
         truth = world.engines[transfer.engine]
         if truth.boot_id != transfer.boot or transfer not in self._awaited():
