@@ -17,7 +17,6 @@ from tests.api.support import (
     proxy,
     weight_version,
 )
-from tests.commands.rollouts import awaiting, having, loading, rolling, target
 from tests.commands.support import Ran, ran
 
 
@@ -209,26 +208,3 @@ def test_what_is_not_there(describe: Any) -> None:
         1, "", 'Error: rolloutengine "qwne" not found; did you mean qwen?\n'
     )
     assert describe("pods").code == 2
-
-
-def test_the_weights_that_engines_are_to_have(there: Running, describe: Any) -> None:
-    there.become(rolling(having("e0"), loading("e1")))
-    assert (
-        "Version:            7\nTarget:             42 (Disk /ckpt/42), 1 of 2 engines have it\n"
-        in describe("re", "qwen").out
-    )
-    external = target(source="External", path="")
-    there.become(rolling(having("e0"), awaiting("e1"), to=external, paused=True))
-    page = describe("re", "qwen").out
-    assert "Target:             42 (External), 1 of 2 engines have it, paused\n" in page
-    assert "  e1: waiting for the transfer of 42\n" in page
-
-
-def test_a_weight_version_that_is_wanted(there: Running, describe: Any) -> None:
-    content = rolling(having("e0"), loading("e1"))
-    spec = {"checksum": "8c1f"}
-    content["weight_versions"] = [weight_version("qwen-42", version="42", spec=spec)]
-    there.become(content)
-    assert describe("wv", "qwen-42").out.endswith(
-        "Checksum:   8c1f\nWanted by:  qwen\nEngines:    1 have it\n"
-    )

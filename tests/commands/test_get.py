@@ -26,7 +26,6 @@ from tests.api.support import (
     proxy,
     weight_version,
 )
-from tests.commands.rollouts import having, loading, rolling, target
 from tests.commands.support import Beside, Ran, Screen, ran
 
 
@@ -481,34 +480,3 @@ def test_a_watch_goes_on_with_the_next_operator(
 
 def test_a_watch_of_what_is_not_there(get: Any) -> None:
     assert get("re", "zzz", "-w").code == 1
-
-
-# --- weights --------------------------------------------------------------------------------------
-
-
-def test_what_engines_are_to_have_and_how_many_do(there: Running, get: Any) -> None:
-    content = rolling(having("e0"), loading("e1"))
-    content["weight_versions"] = [
-        weight_version("qwen-41", version="41"),
-        weight_version("qwen-42", version="42", source="Disk /ckpt/42"),
-        weight_version("other-42", version="42", model="other"),
-    ]
-    there.become(content)
-
-    assert get("re").out == (
-        """\
-NAME   MODEL           STATE    READY   OPEN   PAUSED   ASLEEP   VERSION   TARGET   SYNCED   AGE
-qwen   Qwen/Qwen3-8B   Active   1/2     1      0        0        7         42       1/2      -
-"""
-    )
-    assert get("wv").out == (
-        """\
-NAME       MODEL           VERSION   ORDINAL   SOURCE                WANTED-BY   ENGINES   AGE
-qwen-41    Qwen/Qwen3-8B   41        -         Disk /models/qwen-7   -           1         -
-qwen-42    Qwen/Qwen3-8B   42        -         Disk /ckpt/42         qwen        1         -
-other-42   other           42        -         Disk /models/qwen-7   -           0         -
-"""
-    )
-    status = json.loads(get("re", "qwen", "-o", "json").out)["status"]
-    assert (status["target"], status["synced"]) == (target(), 1)
-    assert [one["synced"] for one in status["engines"]] == [True, False]
