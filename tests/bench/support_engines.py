@@ -1,6 +1,6 @@
 """Five hundred idle engines in one process: only the control routes that a look reads.
 
-    python -m tests.bench.support_engines sglang|vllm
+    python -m tests.bench.support_engines sglang|vllm [paused]
 
 They have one port, and an address each below 127/8, so that the operator keeps one client for each.
 Every answer is made once, as long as those of a real engine, so that it is the operator that works
@@ -52,7 +52,7 @@ def sglang_routes() -> dict[bytes, bytes]:
     }
 
 
-def vllm_routes() -> dict[bytes, bytes]:
+def vllm_routes(*, paused: bool) -> dict[bytes, bytes]:
     model = 'engine="0",model_name="org/policy-model-7b"'
     lines = ["process_start_time_seconds 1.75e+09"]
     for state, value in (("awake", 1), ("weights_offloaded", 0), ("discard_all", 0)):
@@ -66,8 +66,8 @@ def vllm_routes() -> dict[bytes, bytes]:
     return {
         b"/health": b"",
         b"/version": b'{"version":"0.32.0"}',
-        b"/is_paused": b'{"is_paused":false}',
-        b"/is_sleeping": b'{"is_sleeping":false}',
+        b"/is_paused": json.dumps({"is_paused": paused}).encode(),
+        b"/is_sleeping": json.dumps({"is_sleeping": paused}).encode(),
         b"/weight_info": b'{"weight_version":"step-1200"}',
         b"/metrics": "\n".join(lines).encode(),
     }
@@ -76,8 +76,9 @@ def vllm_routes() -> dict[bytes, bytes]:
 class IdleEngine(asyncio.Protocol):
     """One connection; answers whatever request line is first in what comes."""
 
-    def __init__(self, routes: dict[bytes, bytes]) -> None:
+    def __init__(self, routes: dict[bytes, bytes], *, paused: bool) -> None:
         self._routes = routes
+        self._unready = b"/ready" if paused else b""
         self._transport: asyncio.Transport | None = None
         self._end: asyncio.TimerHandle | None = None
 
@@ -94,8 +95,11 @@ class IdleEngine(asyncio.Protocol):
             self._end.cancel()
         self._end = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._transport.close)
         for head in data.split(b"\r\n\r\n")[:-1]:
-            body = self._routes.get(head.split(b" ", 2)[1])
+            path = head.split(b" ", 2)[1]
+            body = self._routes.get(path)
             status = b"404 Not Found" if body is None else b"200 OK"
+            if path == self._unready:
+                status = b"503 Service Unavailable"
             body = body or b""
             kind = b"application/json" if body.startswith(b"{") else b"text/plain"
             self._transport.write(
@@ -104,10 +108,12 @@ class IdleEngine(asyncio.Protocol):
             )
 
 
-async def serve(runtime: str) -> None:
-    routes = sglang_routes() if runtime == "sglang" else vllm_routes()
+async def serve(runtime: str, *, paused: bool) -> None:
+    routes = sglang_routes() if runtime == "sglang" else vllm_routes(paused=paused)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: IdleEngine(routes), "0.0.0.0", 0, backlog=1024)
+    server = await loop.create_server(
+        lambda: IdleEngine(routes, paused=paused), "0.0.0.0", 0, backlog=1024
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await end_of_input()
     server.close()
@@ -121,9 +127,12 @@ def specs(runtime: Runtime, count: int, *, port: int) -> list[EngineSpec]:
 
 
 @contextmanager
-def engine_process(runtime: Runtime, count: int) -> Iterator[list[EngineSpec]]:
+def engine_process(
+    runtime: Runtime, count: int, *, paused: bool = False
+) -> Iterator[list[EngineSpec]]:
     """So many idle engines, in a process of their own."""
     command = [sys.executable, "-m", "tests.bench.support_engines", runtime.value]
+    command += ["paused"] if paused else []
     process = subprocess.Popen(command, cwd=TOP, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -136,4 +145,4 @@ def engine_process(runtime: Runtime, count: int) -> Iterator[list[EngineSpec]]:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(sys.argv[1]))
+    uvloop.run(serve(sys.argv[1], paused="paused" in sys.argv[2:]))

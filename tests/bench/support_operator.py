@@ -90,14 +90,18 @@ class OperatorSide:
 
 @asynccontextmanager
 async def operator_side(
-    directory: Path, engines: EngineCaller, *, observer: ShellObserver | None = None
+    directory: Path,
+    engines: EngineCaller,
+    *,
+    observer: ShellObserver | None = None,
+    timing: Timing | None = None,
 ) -> AsyncIterator[OperatorSide]:
     """A leader over an empty pool, on a socket in ``directory``."""
     clock, endpoint = MonotonicClock(), f"ipc://{directory}/control.sock"
     store = FileStore(directory / "state.json")
     term, durable = store.open()
     shell = FleetShell(
-        clock=clock, engines=engines, store=store, timing=Timing(), observer=observer
+        clock=clock, engines=engines, store=store, timing=timing or Timing(), observer=observer
     )
     server = ControlServer(shell, clock=clock, endpoints=[endpoint])
     shell.publisher = server

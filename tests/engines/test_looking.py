@@ -1,13 +1,17 @@
 """What is seen of an engine, and what is not claimed to be seen."""
 
+import asyncio
+
 import pytest
 
+from steersman.clock import FakeClock
 from steersman.engine import Runtime
-from steersman_operator.engines import EngineKeys
+from steersman_operator.engines import EngineKeys, Engines
+from steersman_operator.engines.memory import REREAD
 from steersman_operator.fleet.facts import ALL_TAGS, Observation
 from steersman_operator.fleet.spec import PauseMode
 from steersman_sim.engine import Fault, Timings
-from tests.engines.support import RUNTIMES, steered, steering
+from tests.engines.support import RUNTIMES, Steered, steered, steering
 from tests.sim.sglang_calls import refit
 from tests.sim.support import FAST, sglang, sglang_core, vllm_core
 from tests.sim.vllm_calls import label
@@ -263,20 +267,135 @@ async def test_an_sglang_without_ping_and_ready_is_steered_all_the_same() -> Non
 
 # --- What a look costs ----------------------------------------------------------------------------
 
+SHORT = {
+    Runtime.SGLANG: ["/ping", "/ready", "/model_info"],
+    Runtime.VLLM: ["/health", "/is_paused", "/is_sleeping", "/weight_info"],
+}
+LONG = {Runtime.SGLANG: "/server_info", Runtime.VLLM: "/metrics"}
+
+
+async def asked(it: Steered) -> list[str]:
+    """What one look asks."""
+    before = it.engine.journal.count
+    await it.look()
+    return [entry.path for entry in it.engine.journal.entries if entry.number > before]
+
 
 @BOTH
 async def test_a_look_is_a_few_questions_over_one_connection(runtime: Runtime) -> None:
     async with steered(runtime) as it:
-        await it.look()
-        before = len(it.engine.journal.entries)
-        await it.look()
-        asked = list(it.engine.journal.entries)[before:]
-        assert sorted(entry.path for entry in asked) == sorted(
-            ["/ready", "/model_info", "/server_info"]
-            if runtime is Runtime.SGLANG
-            else ["/health", "/is_paused", "/is_sleeping", "/weight_info", "/metrics"]
-        )
+        whole = [*SHORT[runtime], LONG[runtime]]
+        assert (await asked(it))[-len(whole) :] == whole
+        for _ in range(3):
+            assert await asked(it) == SHORT[runtime]
         assert len({entry.connection for entry in it.engine.journal.entries}) == 1
+
+
+@BOTH
+async def test_a_short_look_says_the_same_as_a_long_one(runtime: Runtime) -> None:
+    async with steered(runtime, weights_cpu_backup=True) as it:
+        assert await it.look() == await it.look()
+        for change in (it.pause, it.sleep, it.wake, it.refit, it.resume):
+            await change()
+            assert await it.look() == await it.look()
+
+
+@BOTH
+async def test_another_connection_may_lead_to_another_process(runtime: Runtime) -> None:
+    async with steered(runtime) as it:
+        first = await it.look()
+        await it.engine.restart()
+        second = await it.look()
+        assert second.boot_id not in (None, first.boot_id), "in the first look"
+        assert LONG[runtime] not in await asked(it)
+        assert await asked(it) == SHORT[runtime]
+
+
+@BOTH
+async def test_a_connection_that_the_engine_has_closed_is_no_fault(runtime: Runtime) -> None:
+    async with steered(runtime, keep_alive_s=0.05) as it:
+        first = await it.look()
+        # One that was opened later is closed later.
+        reader, writer = await asyncio.open_connection("127.0.0.1", it.engine.port)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.read(-1)
+        writer.close()
+        assert await it.look() == first
+        assert LONG[runtime] in [entry.path for entry in it.engine.journal.entries][-5:]
+
+
+@BOTH
+async def test_what_has_changed_is_looked_into(runtime: Runtime) -> None:
+    async with steered(runtime) as it:
+        await it.look()
+        body = {"new_version": "7", "abort_all_requests": False}
+        await it.post("/update_weight_version", body)
+        assert await asked(it) == [*SHORT[runtime], LONG[runtime]]
+        assert await asked(it) == SHORT[runtime]
+        await (it.post("/pause_generation", {}) if runtime is Runtime.SGLANG else it.post("/pause"))
+        assert LONG[runtime] in await asked(it)
+
+
+@BOTH
+async def test_after_a_call_everything_is_read(runtime: Runtime) -> None:
+    async with steered(runtime) as it:
+        await it.look()
+        await it.resume()
+        assert await asked(it) == [*SHORT[runtime], LONG[runtime]]
+
+
+@BOTH
+async def test_after_a_while_everything_is_read(runtime: Runtime) -> None:
+    """Something between us and the engine may hold the connection."""
+    clock = FakeClock()
+    async with steered(runtime) as it:
+        await it.engines.close()
+        it.engines = Engines(clock=clock)
+        await it.look()
+        clock.advance(REREAD - 1)
+        assert await asked(it) == SHORT[runtime]
+        clock.advance(1)
+        assert await asked(it) == [*SHORT[runtime], LONG[runtime]]
+
+
+@BOTH
+async def test_a_look_that_was_overtaken_by_a_call_is_not_taken_over(runtime: Runtime) -> None:
+    async with steered(runtime) as it:
+        await it.look()
+        await it.pause()
+        it.engine.faults.arm(LONG[runtime], Fault(latency=0.2, times=1))
+        looking = asyncio.create_task(it.look())
+        await it.engine.until(lambda: bool(it.engine.journal.entries[-1].fault))
+        await it.pause()
+        await looking
+        assert LONG[runtime] in await asked(it)
+
+
+async def test_a_vllm_that_sleeps_is_looked_into_at_every_other_look() -> None:
+    """That it was put to sleep, and how far it was woken, shows in the metrics alone."""
+    async with steered(Runtime.VLLM) as it:
+        await it.pause()
+        looks = [await asked(it) for _ in range(6)]
+        assert ["/metrics" in paths for paths in looks[-4:]].count(True) == 2
+        await it.post("/sleep")
+        assert ALL_TAGS in [(await it.look()).released for _ in range(2)]
+
+
+@BOTH
+async def test_what_cannot_be_read_is_asked_again(runtime: Runtime) -> None:
+    async with steered(runtime) as it:
+        for path in ("/server_info", "/get_server_info", "/metrics"):
+            it.engine.faults.arm(path, Fault(status=500, times=2))
+        boots = [(await it.look()).boot_id for _ in range(4)]
+        assert boots[0] is None
+        assert boots[3] is not None
+
+
+async def test_an_sglang_with_older_names_is_asked_for_its_version_once() -> None:
+    async with steered(Runtime.SGLANG) as it:
+        it.engine.faults.arm("/model_info", Fault(status=404))
+        await it.look()
+        assert await asked(it) == ["/ping", "/ready", "/get_model_info"]
 
 
 async def test_a_pause_between_two_questions_is_no_sleep() -> None:

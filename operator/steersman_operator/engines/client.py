@@ -11,27 +11,20 @@ that was meant for the one before.
 
 import asyncio
 import json
-import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 
 from steersman.clock import Clock, Deadline
+from steersman_operator.engines.answers import Reply
+from steersman_operator.engines.wire import Connection, Outcome, Target, connect, reason
 
 CONNECT_TIMEOUT = 5.0
 """Seconds that opening a connection may take."""
-
-BODY_LIMIT = 8 << 20
-"""Bytes of the longest answer that is read; SGLang's ``/server_info`` has some 100 kB."""
-
-EXCERPT = 160
-"""Characters of an engine's own words that a detail repeats."""
 
 
 class EngineKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,83 +64,50 @@ class NoAnswer(Exception):
         """Whether something answered that does not speak HTTP/1.1."""
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole answer."""
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of several questions that were asked at once."""
 
-    status: int
-    body: bytes
-
-    @property
-    def ok(self) -> bool:
-        """Whether it is a 200."""
-        return self.status == 200
-
-    @property
-    def text(self) -> str:
-        """The body as text, whatever it is."""
-        return self.body.decode(errors="replace")
-
-    def value(self) -> Any:
-        """The body as JSON; ``None`` also if it is none."""
-        try:
-            return msgspec.json.decode(self.body)
-        except (ValueError, RecursionError):
-            pass
-        try:
-            # Slower, and knows NaN and Infinity, which Python's servers write.
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
-
-    def fields(self) -> dict[str, Any]:
-        """The body as a JSON object; an empty one if it is none."""
-        value = self.value()
-        return value if isinstance(value, dict) else {}
-
-    def words(self) -> str:
-        """What the engine says in it, on one line and cut short."""
-        fields = self.fields()
-        said: Any = fields.get("error") or fields.get("message") or fields.get("detail")
-        if isinstance(said, dict):
-            said = said.get("message")
-        text = said if isinstance(said, str) else self.text
-        text = re.sub(r"\s+", " ", text).strip()
-        return text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"
-
-
-class _OtherConnection(Exception):
-    """A pinned connection is gone."""
-
-
-class _Pin:
-    """Lets a session open one connection, and another only if the engine closes each itself."""
-
-    def __init__(self) -> None:
-        self.opened = False
-        self.closed_by_engine = False
-
-    def open(self) -> None:
-        if self.opened and not self.closed_by_engine:
-            raise _OtherConnection
-        self.opened = True
+    replies: list[Reply | None]
+    """One for each question; ``None`` for those that were not answered."""
+    error: NoAnswer | None = None
+    """Why the first of them was not."""
+    connection: int = 0
+    """The number of the connection. What came over the same one came from the same process. 0 if it
+    took several."""
+    ended: bool = False
+    """Whether the connection was closed between two of the answers."""
 
 
 class EngineClient:
-    """Requests to one engine. Redirects are not followed; nothing is ever sent twice."""
+    """Requests to one engine. Redirects are not followed. What changes an engine is never sent
+    twice; a question is asked again if the connection that it was asked on turns out to have been
+    closed meanwhile.
+    """
 
     def __init__(self, url: str, *, keys: EngineKeys | None = None, clock: Clock) -> None:
         """``url`` is the engine's base URL; ``clock`` is the one of the deadlines."""
         self.url = url.rstrip("/")
         self.keys = keys or EngineKeys()
         self.clock = clock
-        self._pin: _Pin | None = None
-        self._session: aiohttp.ClientSession | None = None
+        try:
+            self._target: Target | None = Target.of(self.url)
+        except ValueError:
+            self._target = None
+        self._printable = _printable(self.keys)
+        self._open: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._turn: asyncio.Lock | None = None
+        """Of a pinned client: whose turn it is on its one connection."""
+        self._pinned: Connection | None = None
+        """The one that it has, or had."""
+        self._questions: dict[tuple[str, ...], bytes] = {}
 
     async def close(self) -> None:
         """End all connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        for connection in list(self._open):
+            connection.close()
+        self._idle.clear()
+        await asyncio.sleep(0)  # in which they are closed
 
     @asynccontextmanager
     async def pinned(self) -> AsyncIterator["EngineClient"]:
@@ -158,11 +118,19 @@ class EngineClient:
         cannot be kept, and a new one is opened.
         """
         client = EngineClient(self.url, keys=self.keys, clock=self.clock)
-        client._pin = _Pin()
+        client._turn = asyncio.Lock()
         try:
             yield client
         finally:
             await client.close()
+
+    @property
+    def connection(self) -> int:
+        """The number of the connection that the next question goes over; 0 for a new one."""
+        idle = self._idle
+        while idle and not idle[-1].open:
+            idle.pop()
+        return idle[-1].number if idle else 0
 
     async def get(
         self, path: str, *, deadline: Deadline, query: Mapping[str, Any] | None = None
@@ -172,7 +140,31 @@ class EngineClient:
         Raises:
             NoAnswer: there was none before the deadline.
         """
-        return await self._send("GET", path, deadline=deadline, query=query)
+        if query:
+            path += "?" + urlencode(query, doseq=True)
+        return _only(await self.ask((path,), deadline=deadline))
+
+    async def ask(self, paths: Sequence[str], *, deadline: Deadline) -> Answers:
+        """Read several things, with the data key. They are answered one after another, in this order
+        and over one connection, so that a later one is never older than an earlier one.
+        """
+        rest = tuple(paths)
+        replies: list[Reply | None] = []
+        while True:
+            requests = self._questions.get(rest)
+            if requests is None:
+                made = [self._request("GET", path) for path in rest]
+                requests = self._questions[rest] = b"".join(made)
+            answers = await self._send(requests, rest, deadline=deadline, again=True)
+            if not answers.ended:
+                break
+            # Some servers close the connection after each answer, and some after so many.
+            answered = [reply for reply in answers.replies if reply is not None]
+            replies += answered
+            rest = rest[len(answered) :]
+        if not replies:
+            return answers
+        return Answers(replies=replies + answers.replies, error=answers.error)
 
     async def options(self, path: str, *, deadline: Deadline) -> Reply:
         """Ask for a route in a way that does nothing: 404 if it is not there.
@@ -180,7 +172,8 @@ class EngineClient:
         Raises:
             NoAnswer: there was none before the deadline.
         """
-        return await self._send("OPTIONS", path, deadline=deadline, query=None)
+        request = self._request("OPTIONS", path)
+        return _only(await self._send(request, (path,), deadline=deadline, again=True))
 
     async def post(
         self,
@@ -195,116 +188,163 @@ class EngineClient:
         Raises:
             NoAnswer: there was none before the deadline.
         """
-        return await self._send("POST", path, deadline=deadline, query=query, body=body)
+        target = path + "?" + urlencode(query, doseq=True) if query else path
+        data = b"" if body is None else json.dumps(body).encode()
+        request = self._request("POST", target, data=data, json_body=body is not None)
+        return _only(await self._send(request, (path,), deadline=deadline, again=False))
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        deadline: Deadline,
-        query: Mapping[str, Any] | None,
-        body: Mapping[str, Any] | None = None,
-    ) -> Reply:
-        seconds = deadline.remaining(self.clock)
-        if seconds <= 0:
-            raise NoAnswer(f"there was no time left for {path}", sent=False)
-        headers = {"User-Agent": "steersman"}
+    # --- Inside ----------------------------------------------------------------------------------
+
+    def _request(
+        self, method: str, path: str, *, data: bytes = b"", json_body: bool = False
+    ) -> bytes:
+        target = self._target
+        if target is None:
+            return b""
+        lines = [
+            b"%b %b%b HTTP/1.1" % (method.encode(), target.path, path.encode()),
+            b"Host: " + target.authority,
+            b"User-Agent: steersman",
+            b"Accept: */*",
+        ]
         key = self.keys.bearer(admin=method == "POST")
         if key:
-            headers["Authorization"] = f"Bearer {key}"
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
-        target = self.url + path + ("?" + urlencode(query, doseq=True) if query else "")
-        attempt = SimpleNamespace(sent=False)
+            lines.append(b"Authorization: Bearer " + key.encode())
+        if json_body:
+            lines.append(b"Content-Type: application/json")
+        if method == "POST":
+            lines.append(b"Content-Length: %d" % len(data))
+        return b"\r\n".join([*lines, b"", data])
+
+    async def _send(
+        self, requests: bytes, paths: tuple[str, ...], *, deadline: Deadline, again: bool
+    ) -> Answers:
+        """Send requests and wait for their answers; does not raise for the engine's fault."""
+        count, path = len(paths), paths[0]
+        if self._target is None:
+            return self._none(count, "the URL is not an HTTP one", sent=False, garbled=True)
+        if not self._printable:
+            return self._none(count, "its key has characters that cannot be sent", sent=False)
+        if deadline.remaining(self.clock) <= 0:
+            return self._none(count, f"there was no time left for {path}", sent=False)
+        while True:
+            try:
+                connection, kept = await self._connection(path, deadline=deadline)
+            except NoAnswer as error:
+                return Answers(replies=[None] * count, error=error)
+            seconds = deadline.remaining(self.clock)
+            try:
+                outcome = await connection.exchange(requests, count=count, seconds=seconds)
+            finally:
+                self._done_with(connection)
+            harmless = not outcome.sent or (again and not outcome.replies)
+            if kept and self._turn is None and outcome.lost and harmless:
+                continue  # It was closed before the question came.
+            return self._answers(outcome, paths, connection=connection, seconds=seconds)
+
+    async def _connection(self, path: str, *, deadline: Deadline) -> tuple[Connection, bool]:
+        """A connection, and whether it is one that was kept.
+
+        Raises:
+            NoAnswer: there is none.
+        """
+        if self._turn is not None:
+            await self._take_turn(path, deadline=deadline)
+        elif self.connection:
+            return self._idle.pop(), True
+        had = self._pinned
+        if had is not None:
+            if had.open:
+                return had, True
+            if not had.closes:
+                self._end_turn()
+                raise self._no_answer(f"the connection was lost before {path}", sent=False)
+        assert self._target is not None
+        seconds = min(CONNECT_TIMEOUT, deadline.remaining(self.clock))
+        try:
+            fresh = await connect(self._target, seconds=seconds, gone=self._open.discard)
+        except TimeoutError:
+            self._end_turn()
+            what = f"cannot connect within {seconds:.3g} s"
+            raise self._no_answer(what, sent=False) from None
+        except OSError as error:
+            self._end_turn()
+            raise self._no_answer(f"cannot connect: {reason(error)}", sent=False) from None
+        except BaseException:
+            self._end_turn()
+            raise
+        self._open.add(fresh)
+        if self._turn is not None:
+            self._pinned = fresh
+        return fresh, False
+
+    async def _take_turn(self, path: str, *, deadline: Deadline) -> None:
+        assert self._turn is not None
+        seconds = deadline.remaining(self.clock)
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(
-                    method, target, headers=headers, data=data, attempt=attempt
-                )
+                await self._turn.acquire()
         except TimeoutError:
-            raise self._no_answer(f"no answer to {path} within {seconds:.3g} s", attempt) from None
-        except _OtherConnection:
-            raise self._no_answer(f"the connection was lost before {path}", attempt) from None
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
-            raise self._no_answer("the URL is not an HTTP one", attempt, garbled=True) from None
-        except aiohttp.ClientResponseError:
-            what = f"the answer to {path} is not HTTP/1.1"
-            raise self._no_answer(what, attempt, garbled=True) from None
-        except aiohttp.ClientConnectorError as error:
-            raise self._no_answer(f"cannot connect: {_reason(error)}", attempt) from None
-        except (aiohttp.ClientError, OSError) as error:
-            what = f"the connection was lost during {path}: {_reason(error)}"
-            raise self._no_answer(what, attempt) from None
-
-    def _no_answer(
-        self, detail: str, attempt: SimpleNamespace, *, garbled: bool = False
-    ) -> NoAnswer:
-        return NoAnswer(self.keys.blank(detail), sent=attempt.sent, garbled=garbled)
-
-    async def _exchange(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: dict[str, str],
-        data: bytes | None,
-        attempt: SimpleNamespace,
-    ) -> Reply:
-        session = self._open_session()
-        async with session.request(
-            method,
-            target,
-            headers=headers,
-            data=data,
-            allow_redirects=False,
-            trace_request_ctx=attempt,
-        ) as response:
-            if self._pin is not None:
-                closing = response.headers.get("Connection", "").lower() == "close"
-                self._pin.closed_by_engine = closing
-            parts: list[bytes] = []
-            size = 0
-            async for part in response.content.iter_any():
-                size += len(part)
-                if size > BODY_LIMIT:
-                    raise aiohttp.ClientPayloadError("the answer is too long")
-                parts.append(part)
-            return Reply(status=response.status, body=b"".join(parts))
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            traces = aiohttp.TraceConfig()
-            traces.on_request_headers_sent.append(_sent)
-            pin = self._pin
-            if pin is not None:
-
-                async def opening(*_: object) -> None:
-                    pin.open()
-
-                traces.on_connection_create_start.append(opening)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=1 if pin else 8),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trace_configs=[traces],
+            raise self._no_answer(f"no answer to {path} within {seconds:.3g} s", sent=False) from (
+                None
             )
-        return self._session
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.release()
+
+    def _done_with(self, connection: Connection) -> None:
+        if self._turn is not None:
+            self._turn.release()
+        elif connection.open:
+            self._idle.append(connection)
+
+    def _answers(
+        self, outcome: Outcome, paths: tuple[str, ...], *, connection: Connection, seconds: float
+    ) -> Answers:
+        replies: list[Reply | None] = [*outcome.replies]
+        if not outcome.failed:
+            return Answers(replies=replies[: len(paths)], connection=connection.number)
+        path = paths[len(replies)]
+        garbled = False
+        if outcome.late:
+            what = f"no answer to {path} within {seconds:.3g} s"
+        elif outcome.broken is not None and outcome.broken.garbled:
+            what, garbled = f"the answer to {path} is not HTTP/1.1", True
+        elif outcome.broken is not None:
+            what = f"the connection was lost during {path}: {outcome.broken}"
+        elif not outcome.sent:
+            what = f"the connection was lost before {path}"
+        else:
+            what = f"the connection was lost during {path}: {outcome.lost}"
+        replies += [None] * (len(paths) - len(replies))
+        return Answers(
+            replies=replies,
+            error=self._no_answer(what, sent=outcome.sent, garbled=garbled),
+            connection=connection.number,
+            ended=bool(outcome.replies and outcome.lost and outcome.broken is None),
+        )
+
+    def _none(self, count: int, detail: str, *, sent: bool, garbled: bool = False) -> Answers:
+        error = self._no_answer(detail, sent=sent, garbled=garbled)
+        return Answers(replies=[None] * count, error=error)
+
+    def _no_answer(self, detail: str, *, sent: bool, garbled: bool = False) -> NoAnswer:
+        return NoAnswer(self.keys.blank(detail), sent=sent, garbled=garbled)
 
 
-async def _sent(
-    _: aiohttp.ClientSession, context: SimpleNamespace, __: aiohttp.TraceRequestHeadersSentParams
-) -> None:
-    """Called right before the first byte is written."""
-    context.trace_request_ctx.sent = True
+def _only(answers: Answers) -> Reply:
+    """The answer to the one question.
+
+    Raises:
+        NoAnswer: there was none.
+    """
+    reply = answers.replies[0]
+    if reply is None:
+        assert answers.error is not None
+        raise answers.error
+    return reply
 
 
-def _reason(error: BaseException) -> str:
-    """Why, without an address: the engine is named by whoever shows it."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        error = error.os_error
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno).lower()
-    return re.sub(r"\s+", " ", str(error)).strip().lower()[:80] or type(error).__name__
+def _printable(keys: EngineKeys) -> bool:
+    return all(re.fullmatch(r"[\x20-\x7e]*", key or "") for key in (keys.data, keys.admin))

@@ -7,7 +7,8 @@ import msgspec
 
 from steersman.clock import Clock, Deadline
 from steersman.engine import Runtime
-from steersman_operator.engines.client import EngineKeys, NoAnswer, Reply
+from steersman_operator.engines.answers import Reply
+from steersman_operator.engines.client import EngineKeys, NoAnswer
 from steersman_operator.fleet.facts import Observation, Outcome
 from steersman_operator.fleet.spec import PauseMode, Weights
 

@@ -145,19 +145,28 @@ class Engines:
             why = await self._wrong_boot(call, dialect, deadline=deadline)
             if why:
                 return refused(f"nothing was sent: {why}")
-            match call.kind:
-                case CallKind.PAUSE:
-                    return await dialect.pause(call.pause_mode, deadline=deadline)
-                case CallKind.RESUME:
-                    return await dialect.resume(deadline=deadline)
-                case CallKind.SLEEP:
-                    return await dialect.sleep(call.tags, mode=call.pause_mode, deadline=deadline)
-                case CallKind.WAKE:
-                    return await dialect.wake(call.tags, deadline=deadline)
-                case CallKind.REFIT | CallKind.LABEL:
-                    return await self._weights(dialect, call, deadline=deadline)
-                case CallKind.TRANSFER:
-                    return refused("nothing was sent: a transfer is the trainer's to make")
+            try:
+                return await self._carry_out(dialect, call, deadline=deadline)
+            finally:
+                # Whatever became of it: no look takes over what was seen before.
+                managed.memory.forget()
+
+    async def _carry_out(
+        self, dialect: EngineDialect, call: Call, *, deadline: Deadline
+    ) -> CallResult:
+        match call.kind:
+            case CallKind.PAUSE:
+                return await dialect.pause(call.pause_mode, deadline=deadline)
+            case CallKind.RESUME:
+                return await dialect.resume(deadline=deadline)
+            case CallKind.SLEEP:
+                return await dialect.sleep(call.tags, mode=call.pause_mode, deadline=deadline)
+            case CallKind.WAKE:
+                return await dialect.wake(call.tags, deadline=deadline)
+            case CallKind.REFIT | CallKind.LABEL:
+                return await self._weights(dialect, call, deadline=deadline)
+            case CallKind.TRANSFER:
+                return refused("nothing was sent: a transfer is the trainer's to make")
 
     async def _weights(
         self, dialect: EngineDialect, call: Call, *, deadline: Deadline

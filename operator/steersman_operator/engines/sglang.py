@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from steersman.clock import Deadline
+from steersman_operator.engines.answers import Reply
 from steersman_operator.engines.client import NoAnswer
 from steersman_operator.engines.dialect import (
     AFTERWARDS,
@@ -20,9 +21,10 @@ from steersman_operator.engines.dialect import (
     refused,
     unknown,
 )
+from steersman_operator.engines.memory import Known
 from steersman_operator.engines.sglang_load import sglang_load
 from steersman_operator.engines.sglang_refit import SglangRefits
-from steersman_operator.engines.sglang_routes import boot_of
+from steersman_operator.engines.sglang_routes import VERSION_PATHS, boot_of, version_of
 from steersman_operator.fleet.facts import Observation
 from steersman_operator.fleet.spec import PauseMode
 
@@ -57,43 +59,70 @@ class SglangDialect(SglangRefits):
     async def observe(self, *, deadline: Deadline) -> Observation:
         """``/ping`` is 200 and ``/ready`` 503: paused. Which memory is released nobody can ask.
 
-        One after the other: at once they would need a connection each, at every look.
+        The boot stands in an answer of 100 kB, for which every scheduler is asked; see
+        :mod:`~steersman_operator.engines.memory` for how often that is done.
         """
-        ready = await self._status("/ready", deadline=deadline)
-        version = await self._version(deadline=deadline) if ready == 200 else None
-        alive = True
-        if version is None:  # else there is nothing left to learn from ``/ping``
-            if deadline.passed(self._client.clock):
-                deadline = Deadline.after(self._client.clock, BESIDES)
-            try:
-                ping = await self._client.get("/ping", deadline=deadline)
-            except NoAnswer as error:
-                return Observation(reachable=False, detail=str(error))
-            if ping.status in (401, 403):
-                return Observation(reachable=True, detail="the engine does not accept the data key")
-            if ping.status >= 500:
-                return Observation(
-                    reachable=False,
-                    detail=f"/ping answers {ping.status}: starting, stopping or unhealthy",
-                )
-            if ready != 200:
-                alive = ping.ok
-                if ready is not None:
-                    # It may have been starting until the ping.
-                    ready = await self._status("/ready", deadline=deadline)
-                version = await self._version(deadline=deadline)
-        launch = await self._launch(deadline=deadline)
-        backup = launch.get("enable_weights_cpu_backup")
-        paused = {200: False, 503: True}.get(ready or 0)
+        client, memory = self._client, self._memory
+        now = client.clock.now()
+        version_path = memory.version_path or VERSION_PATHS[0]
+        mark, known = memory.mark, memory.known
+        questions = ["/ping", "/ready", version_path]
+        if not memory.holds(client.connection, now=now):
+            questions.append("/server_info")
+        answers = await client.ask(questions, deadline=deadline)
+        ping, ready, info, *launched = answers.replies
+        if ping is None:
+            memory.forget()
+            return Observation(reachable=False, detail=str(answers.error))
+        if ping.status in (401, 403):
+            return Observation(reachable=True, detail="the engine does not accept the data key")
+        if ping.status >= 500:
+            memory.forget()
+            return Observation(
+                reachable=False,
+                detail=f"/ping answers {ping.status}: starting, stopping or unhealthy",
+            )
+        late = answers.error is not None and deadline.passed(client.clock)
+        if late:
+            deadline = Deadline.after(client.clock, BESIDES)
+        paused = self._paused_by(ping, ready)
+        if paused and paused not in memory.seen[:1]:
+            # Or it was starting until the ping.
+            again = await client.ask(("/ready",), deadline=deadline)
+            paused = self._paused_by(ping, again.replies[0])
+        version = version_of(info)
+        if version is None:
+            version = await self._version(deadline=deadline)
+        seen = (paused, version)
+        if launched or seen != memory.seen or not memory.holds(answers.connection, now=now):
+            launch = launched[0].fields() if launched and launched[0] and launched[0].ok else {}
+            if not launch and not (late and info is not None):
+                launch = await self._launch(deadline=deadline)
+            backup = launch.get("enable_weights_cpu_backup")
+            known = Known(
+                boot_id=boot_of(launch), backup=backup if isinstance(backup, bool) else None
+            )
+            memory.belongs_to(known.boot_id)
+            if launch:
+                memory.keep(known, connection=answers.connection, now=now, mark=mark)
+            else:
+                memory.forget()
+        memory.seen = seen
         return Observation(
             reachable=True,
-            boot_id=boot_of(launch),
-            backup=backup if isinstance(backup, bool) else None,
-            paused=paused if alive else None,
+            boot_id=known.boot_id,
+            backup=known.backup,
+            paused=paused,
             version=label(version),
             version_known=version is not None,
             detail="" if paused is not None else "/ready does not say whether it is paused",
         )
+
+    @staticmethod
+    def _paused_by(ping: Reply, ready: Reply | None) -> bool | None:
+        if ready is not None and ready.status == 200:
+            return False
+        return True if ready is not None and ready.status == 503 and ping.ok else None
 
     async def load(self, *, deadline: Deadline) -> int | None:
         """See :func:`sglang_load`."""

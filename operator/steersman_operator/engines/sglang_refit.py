@@ -15,7 +15,8 @@ from typing import Any
 
 from steersman.clock import Deadline
 from steersman.engine import Runtime
-from steersman_operator.engines.client import NoAnswer, Reply
+from steersman_operator.engines.answers import Reply
+from steersman_operator.engines.client import NoAnswer
 from steersman_operator.engines.dialect import (
     AFTERWARDS,
     OK,

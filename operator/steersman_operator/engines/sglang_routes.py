@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from steersman.clock import Deadline
+from steersman_operator.engines.answers import Reply
 from steersman_operator.engines.client import EngineClient, NoAnswer
 from steersman_operator.engines.dialect import (
     BOOT_LENGTH,
@@ -23,6 +24,10 @@ this must have an end (sgl-project/sglang#33784, radixark/miles#1497)."""
 FLUSH_WAIT = 0.05
 """Seconds between the first two tries; doubled each time. A retract pause is acknowledged before
 the scheduler has acted on it, so the first try may come too early."""
+
+
+VERSION_PATHS = ("/model_info", "/get_model_info", "/get_weight_version", "/weight_version")
+"""Where the live version may be found; the older ones last."""
 
 
 class SglangRoutes:
@@ -43,9 +48,13 @@ class SglangRoutes:
 
     async def _version(self, *, deadline: Deadline) -> str | None:
         """The live version. ``/server_info`` has that of the launch, and is not asked."""
-        for path in ("/model_info", "/get_model_info", "/get_weight_version", "/weight_version"):
-            version = ((await self._fields(path, deadline=deadline)) or {}).get("weight_version")
-            if isinstance(version, str):
+        for path in VERSION_PATHS:
+            try:
+                version = version_of(await self._client.get(path, deadline=deadline))
+            except NoAnswer:
+                continue
+            if version is not None:
+                self._memory.version_path = path
                 return version
         return None
 
@@ -92,6 +101,14 @@ class SglangRoutes:
         except NoAnswer as error:
             return unanswered(error)
         return verdict(reply, what=path, keys=self._client.keys)
+
+
+def version_of(reply: Reply | None) -> str | None:
+    """The version in an answer; ``None`` if there is none."""
+    if reply is None or not reply.ok:
+        return None
+    version = reply.fields().get("weight_version")
+    return version if isinstance(version, str) else None
 
 
 def boot_of(launch: dict[str, Any]) -> str | None:

@@ -22,8 +22,15 @@ from steersman_operator.engines.dialect import (
     verdict,
 )
 from steersman_operator.engines.exposition import Samples, parse
+from steersman_operator.engines.memory import Known
 from steersman_operator.engines.vllm_refit import VllmRefits
-from steersman_operator.engines.vllm_routes import NO_DEV_MODE, with_dev_mode
+from steersman_operator.engines.vllm_routes import (
+    NO_DEV_MODE,
+    fields_of,
+    flag_of,
+    samples_of,
+    with_dev_mode,
+)
 from steersman_operator.fleet.facts import ALL_TAGS, Observation
 from steersman_operator.fleet.spec import PauseMode
 
@@ -64,42 +71,67 @@ class VllmDialect(VllmRefits):
         return alive and not paused and not sleeping
 
     async def observe(self, *, deadline: Deadline) -> Observation:
-        """``/is_paused``, ``/is_sleeping``, ``/weight_info``, and the metrics for the rest."""
-        try:
-            health = await self._client.get("/health", deadline=deadline)
-        except NoAnswer as error:
-            return Observation(reachable=False, detail=str(error))
-        if not health.ok:
-            return Observation(reachable=False, detail=f"/health answers {health.status}")
-        # One after the other: at once they would need a connection each, at every look. The metrics
-        # come last, since they may be behind the others, and never ahead.
-        paused = await self._flag("/is_paused", deadline=deadline)
-        sleeping = await self._flag("/is_sleeping", deadline=deadline)
+        """``/is_paused``, ``/is_sleeping``, ``/weight_info``, and the metrics for the rest.
+
+        The metrics are long, and come last, since they may be behind the others, and never ahead. Of
+        an engine that stays as it was they are read when its process may be another
+        (:mod:`~steersman_operator.engines.memory`), and while it sleeps at every other look.
+        """
+        client, memory = self._client, self._memory
+        now = client.clock.now()
+        mark, known = memory.mark, memory.known
+        questions = ["/health", "/is_paused", "/is_sleeping", "/weight_info"]
+        if not memory.holds(client.connection, now=now):
+            questions.append("/metrics")
+        answers = await client.ask(questions, deadline=deadline)
+        health, pause, sleep, info, *metrics = answers.replies
+        if health is None or not health.ok:
+            memory.forget()
+            detail = str(answers.error) if health is None else f"/health answers {health.status}"
+            return Observation(reachable=False, detail=detail)
+        paused, sleeping = flag_of("is_paused", pause), flag_of("is_sleeping", sleep)
         if sleeping and paused is False:
             # Or it was paused in between.
             paused = await self._flag("/is_paused", deadline=deadline)
-        info = await self._fields("/weight_info", deadline=deadline)
-        samples = await self._samples(deadline=deadline)
-        version = info.get("weight_version")
+        version = fields_of(info).get("weight_version")
+        seen = (paused, sleeping, version)
+        if metrics or seen != memory.seen or not memory.holds(answers.connection, now=now):
+            said = metrics[0] if metrics else await self._get("/metrics", deadline=deadline)
+            known = self._known(samples_of(said), paused=paused, sleeping=sleeping)
+            if said is not None and said.ok:
+                memory.keep(known, connection=answers.connection, now=now, mark=mark)
+            else:
+                memory.forget()
+        elif sleeping:
+            memory.forget()
+        memory.seen = seen
         detail = ""
         if paused is None:
             detail = "/is_paused does not say whether it is paused"
-            if await self._without_dev(deadline=deadline):
+            if pause is not None and pause.status == 404:
                 detail = NO_DEV_MODE
+        return Observation(
+            reachable=True,
+            boot_id=known.boot_id,
+            paused=paused,
+            released=known.released,
+            backup=known.backup,
+            version=label(version),
+            version_known=isinstance(version, str),
+            detail=detail,
+        )
+
+    def _known(self, samples: Samples, *, paused: bool | None, sleeping: bool | None) -> Known:
+        """What the metrics say."""
         boot = _boot(samples)
         self._memory.belongs_to(boot)
         if sleeping is False:
             self._memory.woken = ()
-        return Observation(
-            reachable=True,
+        return Known(
             boot_id=boot,
-            paused=paused,
-            released=self._released(sleeping=sleeping, paused=paused, samples=samples),
             # We put it to sleep at level 1, which keeps them in the host's memory.
             backup=not samples.total("vllm:engine_sleep_state", sleep_state="discard_all"),
-            version=label(version),
-            version_known=isinstance(version, str),
-            detail=detail,
+            released=self._released(sleeping=sleeping, paused=paused, samples=samples),
         )
 
     async def load(self, *, deadline: Deadline) -> int | None:
@@ -121,12 +153,6 @@ class VllmDialect(VllmRefits):
     async def boot(self, *, deadline: Deadline) -> str | None:
         """When the process was started, as its metrics say; not with several API servers."""
         return _boot(await self._samples(deadline=deadline))
-
-    async def _without_dev(self, *, deadline: Deadline) -> bool:
-        try:
-            return (await self._client.get("/is_paused", deadline=deadline)).status == 404
-        except NoAnswer:
-            return False
 
     def _released(
         self, *, sleeping: bool | None, paused: bool | None, samples: Samples
