@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,12 +25,16 @@ Status = dict[str, Any]
 class Operated:
     """A directory and its operator, asked as the commands ask it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, threads: ThreadPoolExecutor) -> None:
         self.directory = directory
         self.client = FleetClient(directory)
+        # Of its own: those of the loop are the operator's, which others would wait for.
+        self._threads = threads
 
     async def ask(self, question: Callable[[FleetClient], T]) -> T:
-        return await asyncio.wait_for(asyncio.to_thread(question, self.client), 30)
+        loop = asyncio.get_running_loop()
+        asked = loop.run_in_executor(self._threads, question, self.client)
+        return await asyncio.wait_for(asked, 30)
 
     async def pool(self) -> Status:
         (pool,) = (await self.ask(FleetClient.status))["pools"]
@@ -40,13 +45,13 @@ class Operated:
         """Watch until a pool is so."""
 
         def watch(client: FleetClient) -> Status:
-            for status in client.watch(timeout=30):
+            for status in client.watch(timeout=25):
                 if status["pools"] and condition(status["pools"][0]):
                     found: Status = status["pools"][0]
                     return found
             raise AssertionError(f"did not come: {client.status()}")
 
-        return await asyncio.to_thread(watch, self.client)
+        return await self.ask(watch)
 
     async def synced(self, version: str) -> Status:
         return await self.until(
@@ -72,7 +77,8 @@ async def operated(directory: Path) -> AsyncIterator[Operated]:
     operator = StandaloneOperator(layout, OperatorSettings(metrics_port=0), clock=MonotonicClock())
     await operator.start()
     try:
-        yield Operated(directory)
+        with ThreadPoolExecutor(16) as threads:
+            yield Operated(directory, threads)
     finally:
         await operator.close()
 
@@ -122,6 +128,28 @@ async def test_every_engine_is_told_to_load_what_was_asked_for() -> None:
             409,
             "42 of 'a' are other weights already: a-42 (weights-a-42.yaml:2) has Disk /ckpt/42",
         )
+
+
+async def test_of_many_who_ask_at_once_the_last_one_gets_it() -> None:
+    async with sims(1) as engines, fleet(engines) as there:
+        asked = await asyncio.gather(
+            *(
+                there.ask(
+                    lambda client, version=str(number): client.refit(
+                        "a", version=version, path="/w"
+                    )
+                )
+                for number in range(10, 18)
+            )
+        )
+        last = max(asked, key=lambda one: one.generation)
+        assert sorted(one.generation for one in asked) == list(range(2, 10))
+        assert last.target is not None
+        pool = await there.synced(last.target["version"])
+        assert (pool["generation"], pool["manifest_errors"]) == (last.generation, [])
+        assert loaded(engines[0])[-1] == ("/w", last.target["version"])
+        files = sorted(path.name for path in there.directory.glob("*.yaml"))
+        assert files == ["a.yaml", *(f"weights-a-{number}.yaml" for number in range(10, 18))]
 
 
 async def test_a_paused_rollout_closes_no_engine() -> None:
