@@ -1,4 +1,5 @@
-"""Random calls with random faults, as the fleet core would make them: no engine dies of any.
+"""Random calls with random faults, as the fleet core would make them: no engine dies of any, and what
+is said of its weights is true.
 
 The walk keeps the facts as the core does (``Facts.during``, ``Facts.after``, ``next_call``), makes
 only calls that follow from them, and stops at an engine of which it is not known what is released.
@@ -13,17 +14,19 @@ from hypothesis import strategies as st
 
 from steersman.engine import Control, Runtime
 from steersman_operator.fleet.facts import CallKind, Facts, Outcome, next_call
-from steersman_operator.fleet.spec import PauseMode
-from steersman_sim.engine import Fault, When
-from tests.engines.support import Steered, paused, released, steered
+from steersman_operator.fleet.spec import PauseMode, SourceKind, Weights
+from steersman_sim.engine import REFIT, Fault, When
+from tests.engines.support import Steered, held, paused, released, steered
 
 ROUTES = {
     Runtime.SGLANG: (
         "/pause_generation /continue_generation /flush_cache /release_memory_occupation "
-        "/resume_memory_occupation /ready /ping /server_info /model_info /v1/loads"
+        "/resume_memory_occupation /ready /ping /server_info /model_info /v1/loads "
+        "/update_weights_from_disk /update_weight_version"
     ).split(),
     Runtime.VLLM: (
-        "/pause /resume /sleep /wake_up /is_paused /is_sleeping /metrics /version /weight_info"
+        "/pause /resume /sleep /wake_up /is_paused /is_sleeping /metrics /version /weight_info "
+        "/collective_rpc /reset_prefix_cache /update_weight_version"
     ).split(),
 }
 
@@ -44,9 +47,13 @@ HANG = 0.1
 goals = st.tuples(st.just("goal"), st.sampled_from(list(Control)), st.sampled_from(list(PauseMode)))
 before = st.tuples(st.sampled_from(LOST + REFUSALS), st.just(When.BEFORE))
 after = st.tuples(st.sampled_from(LOST), st.just(When.AFTER))
-faults = st.tuples(st.just("fault"), st.integers(0, 9), st.one_of(before, after))
+faults = st.tuples(st.just("fault"), st.integers(0, 11), st.one_of(before, after))
+loads = st.tuples(
+    st.sampled_from(["refit", "label"]), st.sampled_from("789"), st.sampled_from(list(PauseMode))
+)
+torn = st.tuples(st.just("tear"), st.sampled_from(["half-way", "refuse-flush"]))
 others = st.tuples(st.sampled_from(["request", "look", "load", "restart"]))
-walks = st.lists(st.one_of(goals, goals, faults, others), max_size=12)
+walks = st.lists(st.one_of(goals, goals, faults, others, loads, torn), max_size=12)
 
 
 class Walk:
@@ -70,6 +77,10 @@ class Walk:
                 routes = ROUTES[Runtime(it.engine.config.runtime.value)]
                 fault = Fault(times=1, when=when, **kind)
                 it.engine.faults.arm(routes[number % len(routes)], fault)
+            case ("tear", name):
+                it.engine.faults.arm(REFIT, name)
+            case ("refit" | "label" as what, version, mode):
+                await self.load(CallKind(what), version, mode)
             case ("request",):
                 self.requests.append(it.ask(tokens=30))
             case ("look",):
@@ -107,6 +118,33 @@ class Walk:
                 pass
             case Outcome.FAILED | Outcome.UNKNOWN:
                 self.facts = before.during(kind)
+        await self.look()
+
+    async def load(self, kind: CallKind, version: str, mode: PauseMode) -> None:
+        """New weights for an engine that has the memory for them."""
+        it = self.it
+        await self.look()
+        if self.facts.released != ():
+            return
+        await self.head_for(Control.PAUSED, mode)
+        if self.facts.control is not Control.PAUSED:
+            return
+        before = held(it.engine)
+        weights = Weights(version=version, source=SourceKind.DISK, path=f"/w/{version}")
+        timeout = HANG if _hangs(it) else 30.0
+        result = await it.do(
+            kind, mode=mode, boot_id=self.facts.boot_id, weights=weights, timeout=timeout
+        )
+        assert it.engine.died is None, (kind, mode, result, it.engine.died)
+        match result.outcome:
+            case Outcome.OK if kind is CallKind.REFIT:
+                assert held(it.engine) == [(version, f"disk:/w/{version}")]
+            case Outcome.OK:
+                assert [label for label, _ in held(it.engine)] == [version]
+            case Outcome.REFUSED:
+                assert held(it.engine) == before
+            case Outcome.FAILED | Outcome.UNKNOWN:
+                pass
         await self.look()
 
     def check(self, kind: CallKind) -> None:
@@ -168,12 +206,14 @@ async def walk(runtime: Runtime, steps: list[tuple[Any, ...]]) -> None:
 LOST_RELEASE = ("fault", 3, ({"drop": True}, When.AFTER))
 ASLEEP = ("goal", Control.ASLEEP, PauseMode.KEEP)
 ACTIVE = ("goal", Control.ACTIVE, PauseMode.KEEP)
+SEVEN = ("refit", "7", PauseMode.RECOMPUTE)
 
 
 @given(steps=walks)
 @example(steps=[LOST_RELEASE, ASLEEP, ACTIVE, ASLEEP])
 @example(steps=[ASLEEP, ("restart",), ACTIVE])
 @example(steps=[("request",), ASLEEP, ("request",), ACTIVE])
+@example(steps=[SEVEN, ("tear", "half-way"), ("refit", "8", PauseMode.KEEP), SEVEN, ACTIVE])
 def test_no_walk_ends_an_sglang_engine(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(walk(Runtime.SGLANG, steps))
 
@@ -181,5 +221,6 @@ def test_no_walk_ends_an_sglang_engine(steps: list[tuple[Any, ...]]) -> None:
 @given(steps=walks)
 @example(steps=[("fault", 2, ({"drop": True}, When.AFTER)), ASLEEP, ACTIVE])
 @example(steps=[ASLEEP, ("restart",), ACTIVE])
+@example(steps=[SEVEN, ("tear", "half-way"), ("refit", "8", PauseMode.KEEP), SEVEN, ACTIVE])
 def test_no_walk_ends_a_vllm_engine(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(walk(Runtime.VLLM, steps))
