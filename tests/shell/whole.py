@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -36,10 +37,12 @@ class Whole:
         self.proxies = proxies
         self.pool = pool
 
-    def want(self, state: Control) -> None:
-        """Ask for a state."""
+    def want(self, state: Control | None = None, **changes: Any) -> None:
+        """Ask for a state, or change the pool otherwise."""
         pool = self.pool
-        self.pool = msgspec.structs.replace(pool, state=state, generation=pool.generation + 1)
+        if state is not None:
+            changes["state"] = state
+        self.pool = msgspec.structs.replace(pool, generation=pool.generation + 1, **changes)
         self.shell.feed(SpecChanged(now=self.shell.now, pools=(self.pool,)))
 
     async def become(self, state: Control) -> None:
@@ -60,9 +63,9 @@ class Whole:
 
 @contextlib.asynccontextmanager
 async def whole(
-    tmp_path: Path, engines: list[SimEngine], *, timing: Timing = TIMING
+    tmp_path: Path, engines: list[SimEngine], *, timing: Timing = TIMING, **settings: Any
 ) -> AsyncIterator[Whole]:
-    """Two proxies that have a table, over these engines as one pool."""
+    """Two proxies that have a table, over these engines as one pool with these settings."""
     clock = MonotonicClock()
     endpoint = f"ipc://{tmp_path}/c.sock"
     store = FileStore(tmp_path / "state.json")
@@ -87,6 +90,7 @@ async def whole(
                 )
                 for i, engine in enumerate(engines)
             ),
+            **settings,
         )
         refs = tuple(ProxyRef(uid=f"proxy-{i}", boot="") for i in range(2))
         shell.feed(LeaseRenewed(now=shell.now, valid_until=float("inf")))

@@ -83,7 +83,8 @@ class VllmRefits(VllmRoutes):
         done = "the weights were loaded"
         if emptied.http is None:
             return once_changed(emptied, done=done)
-        named = await self.label_version(weights.version, deadline=deadline)
+        # Also if that is shown already: it was said of other weights.
+        named = await self._name(weights.version, deadline=deadline)
         if not named.ok:
             return once_changed(named, done=done)
         if weights.checksum:
@@ -100,6 +101,9 @@ class VllmRefits(VllmRoutes):
         """
         if await self._shown(deadline=deadline) == version:
             return OK
+        return await self._name(version, deadline=deadline)
+
+    async def _name(self, version: str, *, deadline: Deadline) -> CallResult:
         body = {"new_version": version}
         result = await self._call("/update_weight_version", {}, body=body, deadline=deadline)
         return await self._named(result, version, deadline=deadline)

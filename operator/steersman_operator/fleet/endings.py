@@ -20,6 +20,10 @@ AWAITING_WEIGHTS = (
 )
 
 
+REFUSALS = 2
+"""How often a load that an engine has refused is tried again; it has what it had before."""
+
+
 def change_operation(draft: Draft, engine: EngineState, **fields: object) -> EngineState:
     """Change fields of an engine's operation."""
     current = draft.engines[engine.spec.id].op
@@ -126,10 +130,11 @@ def not_done(draft: Draft, engine: EngineState, why: str) -> None:
     operation = engine.op
     assert operation is not None
     if operation.weights is not None:
-        if engine.facts.sound:
+        if engine.facts.sound and operation.tries >= REFUSALS:
             abandon(draft, engine, why)
             return
-        # It serves nothing in any case, and may be whole after the next.
+        # It may have been a matter of a moment; or it serves nothing in any case, and may be whole
+        # after the next.
         drain_again(draft, engine, **later(draft, operation))
         engine = draft.change_engine(engine.spec.id, problem=why)
         trust = trust_of(draft, engine, engine.version)
