@@ -32,6 +32,7 @@ def row_of(engine: EngineState) -> EngineRow:
         trust=engine.trust,
         failed=not engine.reachable,
         boot_id=engine.facts.boot_id,
+        cache_generation=engine.cache_generation,
     )
 
 
