@@ -76,6 +76,8 @@ class RealEngine:
                     "VLLM_NO_USAGE_STATS": "1",
                     "HF_HUB_OFFLINE": "1",
                     "OMP_NUM_THREADS": "1",
+                    # Else all of them choose the same core.
+                    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
