@@ -118,6 +118,7 @@ def test_what_is_in_force_is_printed_with_its_defaults(tmp_path: Path) -> None:
             "pauseMode": "Abort",
             "promoteAt": "FirstOpen",
             "paused": False,
+            "refitTimeoutSeconds": 300,
             "trainerTimeoutSeconds": 1800,
         },
         "drain": {"timeoutSeconds": 600, "onTimeout": "Fail"},

@@ -88,6 +88,16 @@ def test_a_dead_engine_counts_as_closed() -> None:
     assert bench.run(60, lambda: loaded(bench, "b") and loaded(bench, "c"))
 
 
+def test_engines_that_sleep_by_wish_keep_nobody_waiting() -> None:
+    bench = Bench("abc")
+    bench.want(overrides={"b": Control.ASLEEP, "c": Control.PAUSED})
+    asleep = [("b", Control.ASLEEP), ("c", Control.PAUSED)]
+    assert bench.run(60, lambda: all(bench.settled(control, name) for name, control in asleep))
+    bench.want(weights=DISK)
+    assert bench.run(60, lambda: loaded(bench) and bench.row("c").version == "2")
+    assert bench.row("b").version == "1", "when it is woken"
+
+
 def test_a_paused_rollout_closes_nobody_else() -> None:
     bench = Bench("abc")
     bench.want(weights=DISK)

@@ -38,7 +38,7 @@ overrides:
   - {engine: 'h:2', state: Asleep}
 rollout:
   {maxUnavailable: 25%, mode: InPlace, pauseMode: Keep, promoteAt: AllOpen, paused: true,
-   trainerTimeoutSeconds: 90}
+   refitTimeoutSeconds: 45, trainerTimeoutSeconds: 90}
 drain: {timeoutSeconds: 30, onTimeout: Abort}
 onUnreachableProxy: Fence
 routing: {versionPolicy: latest-only, hold: {timeout: 60}, timeouts: {connect: 2.5}}
@@ -96,6 +96,7 @@ def test_everything_arrives_in_the_pool() -> None:
         on_unreachable=OnUnreachable.FENCE,
         weights=Weights(version="7", source=SourceKind.EXTERNAL, nonce="again"),
         rollout_paused=True,
+        refit_timeout=45.0,
         trainer_timeout=90.0,
     )
     assert (pools.conflicts, pools.warnings, pools.keys) == ({}, {}, {})

@@ -3,6 +3,8 @@
 The status, the conditions and every command take their words from here, so that they agree.
 """
 
+import math
+
 import msgspec
 
 from steersman.engine import Control, Trust
@@ -226,8 +228,9 @@ def _waiting(
             text = f"waiting for the engine to answer: {call}"
         case Phase.AWAITING:
             version = "" if operation.weights is None else operation.weights.version
-            left = max(0.0, operation.call_until - now)
-            return f"the trainer may transfer {version}; it has {left:.0f} s left to commit it"
+            # In minutes, so that the status does not change every second.
+            left = max(1, math.ceil((operation.call_until - now) / 60))
+            return f"the trainer may transfer {version}, and has about {left} min to commit it"
         case _ if operation.call in (CallKind.REFIT, CallKind.LABEL) and operation.weights:
             text = "looking whether it shows " + operation.weights.version
         case _:

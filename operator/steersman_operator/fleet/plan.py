@@ -6,7 +6,7 @@ pool's ``state``, an override or an external refit, is done as told, all at once
 
 from collections.abc import Iterable, Mapping
 
-from steersman.engine import Trust
+from steersman.engine import Control, Trust
 from steersman_operator.fleet.spec import PoolSpec
 from steersman_operator.fleet.state import EngineState
 
@@ -25,11 +25,15 @@ def may_close(
 ) -> list[str]:
     """Those of ``candidates`` (most urgent first) that may be closed now.
 
-    ``maxUnavailable`` counts every engine of the pool that does not serve, whatever the cause; one of
-    those may always be closed. The last engine of a role that serves is never closed, unless the pool
-    has no other engine of that role at all.
+    ``maxUnavailable`` counts every engine that does not serve, whatever the cause, if it is to serve:
+    those that are paused or asleep by wish take no part. One that does not serve may always be closed.
+    The last engine of a role that serves is never closed, unless no other one of that role is to serve.
     """
-    members = [engine for engine in engines.values() if engine.pool == pool.name]
+    members = [
+        engine
+        for engine in engines.values()
+        if engine.pool == pool.name and pool.goal(engine.spec.id) is Control.ACTIVE
+    ]
     serving_by_role: dict[str, int] = {}
     known_by_role: dict[str, int] = {}
     room = pool.unavailable_limit()
@@ -44,8 +48,8 @@ def may_close(
         role = engine.spec.role.value
         if not serves(engine, pool):
             chosen.append(name)
-        elif room > 0 and (serving_by_role[role] > 1 or known_by_role[role] == 1):
-            serving_by_role[role] -= 1
+        elif room > 0 and (serving_by_role.get(role, 0) > 1 or known_by_role.get(role, 0) <= 1):
+            serving_by_role[role] = serving_by_role.get(role, 0) - 1
             room -= 1
             chosen.append(name)
     return chosen

@@ -131,6 +131,7 @@ def _pool(
         ordinals=dict(ordinals),
         weights=None if target is None else target.weights,
         rollout_paused=spec.rollout.paused,
+        refit_timeout=float(spec.rollout.refit_timeout_seconds),
         trainer_timeout=float(spec.rollout.trainer_timeout_seconds),
     )
 

@@ -113,6 +113,9 @@ class Rollout(Model):
     paused: bool = False
     """Whether no further engine is closed for new weights; one that has begun is finished.
     `steersman rollout pause` and `rollout resume` write it."""
+    refit_timeout_seconds: Seconds = int(DEFAULTS.refit_timeout)
+    """How long an engine may take to load weights from disk. After it nobody knows whether it has, and
+    it is loaded once more."""
     trainer_timeout_seconds: Seconds = int(DEFAULTS.trainer_timeout)
     """How long an engine stays closed for the trainer to transfer `external` weights. After it what
     the engine holds counts as unknown, and it takes no requests until it was loaded anew."""
