@@ -61,6 +61,8 @@ class _Server(web.Server):
         self.deserted = asyncio.Event()
         """Set while no connection is open."""
         self.deserted.set()
+        self.ended = False
+        """Whether a connection that the system has accepted before the end comes too late."""
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         number, _ = self.transports.get(request.protocol, (0, None))
@@ -83,6 +85,8 @@ class _Server(web.Server):
         self.transports[handler] = (next(self._numbers), transport)
         self.deserted.clear()
         super().connection_made(handler, transport)
+        if self.ended:
+            reset(transport)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """A connection ended."""
@@ -152,6 +156,7 @@ class Listener:
         if accepting is None or server is None:
             return
         accepting.close()
+        server.ended = True
         if abruptly:
             for _, transport in list(server.transports.values()):
                 reset(transport)
