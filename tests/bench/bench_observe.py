@@ -129,7 +129,7 @@ async def measured(
         "what": what,
         "engines": f"{runtime.value}, {'paused' if paused else 'idle'}",
         "looks_per_second": round(made / took, 1),
-        "us_per_look": round(1e6 * cpu / made, 1),
+        "us_per_look": round(1e6 * cpu / max(made, 1), 1),
         "percent_of_a_core": round(100 * cpu / took, 2),
     }
 
@@ -156,7 +156,7 @@ def main() -> int:
     if profile is not None:
         profile.enable()
     if args.quick:
-        results = measure(engines=32, settle=0.2, seconds=2.0)
+        results = measure(engines=32, settle=0.2, seconds=1.5)
     else:
         results = measure(engines=ENGINES, settle=SETTLE, seconds=SECONDS)
     if profile is not None:

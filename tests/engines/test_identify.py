@@ -9,8 +9,8 @@ from steersman.engine import Runtime
 from steersman_operator.engines import EngineClient, EngineKeys, Identity, identify
 from steersman_operator.fleet.facts import Outcome
 from steersman_sim.engine import Fault
+from tests.engines.serving import answering
 from tests.engines.support import RUNTIMES, once, paused, steered, steering
-from tests.engines.test_client import answering
 from tests.sim.support import sglang, vllm
 
 BOTH = pytest.mark.parametrize("runtime", RUNTIMES)

@@ -233,6 +233,9 @@ class EngineClient:
             except NoAnswer as error:
                 return Answers(replies=[None] * count, error=error)
             seconds = deadline.remaining(self.clock)
+            if seconds <= 0:
+                self._done_with(connection)
+                return self._none(count, f"there was no time left for {path}", sent=False)
             try:
                 outcome = await connection.exchange(requests, count=count, seconds=seconds)
             finally:
