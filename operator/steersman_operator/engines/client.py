@@ -21,7 +21,7 @@ import msgspec
 
 from steersman.clock import Clock, Deadline
 from steersman_operator.engines.answers import Reply
-from steersman_operator.engines.wire import Connection, Outcome, Target, connect, reason
+from steersman_operator.engines.wire import Connection, Exchanged, Target, connect, reason
 
 CONNECT_TIMEOUT = 5.0
 """Seconds that opening a connection may take."""
@@ -276,7 +276,8 @@ class EngineClient:
         except BaseException:
             self._end_turn()
             raise
-        self._open.add(fresh)
+        if fresh.open:
+            self._open.add(fresh)
         if self._turn is not None:
             self._pinned = fresh
         return fresh, False
@@ -303,7 +304,7 @@ class EngineClient:
             self._idle.append(connection)
 
     def _answers(
-        self, outcome: Outcome, paths: tuple[str, ...], *, connection: Connection, seconds: float
+        self, outcome: Exchanged, paths: tuple[str, ...], *, connection: Connection, seconds: float
     ) -> Answers:
         replies: list[Reply | None] = [*outcome.replies]
         if not outcome.failed:

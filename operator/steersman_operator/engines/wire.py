@@ -58,7 +58,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     """How an exchange ended."""
 
     replies: list[Reply]
@@ -99,14 +99,14 @@ class Connection(asyncio.Protocol):
         """Whether the engine has said that it closes it after the last answer."""
         return self._reader.closes
 
-    async def exchange(self, requests: bytes, *, count: int, seconds: float) -> Outcome:
+    async def exchange(self, requests: bytes, *, count: int, seconds: float) -> Exchanged:
         """Write so many requests, and wait for their answers. A connection on which one is missing
         is closed.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
             self.close()
-            return Outcome(replies=[], sent=False, lost=self._lost or "the engine has closed it")
+            return Exchanged(replies=[], sent=False, lost=self._lost or "the engine has closed it")
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         self._replies, self._wanted = [], count
@@ -121,10 +121,10 @@ class Connection(asyncio.Protocol):
             timer.cancel()
             self._waiter = None
         replies = self._replies
-        outcome = Outcome(replies=replies)
+        outcome = Exchanged(replies=replies)
         if len(replies) < count:
             late = self._broken is None and not self._lost
-            outcome = Outcome(replies=replies, late=late, broken=self._broken, lost=self._lost)
+            outcome = Exchanged(replies=replies, late=late, broken=self._broken, lost=self._lost)
         if len(replies) != count or self.closes or not self._reader.between:
             self.close()
         return outcome
