@@ -39,15 +39,31 @@ def test_the_version_that_an_engine_shows_is_a_commit() -> None:
     bench = Bench("ab")
     bench.want(weights=EXTERNAL)
     assert bench.run(30, lambda: waiting(bench))
+    bench.run(5)
     bench.truths["a"].version = "2"
     assert bench.run(30, lambda: loaded(bench, "a"))
     assert bench.op("b").phase is Phase.AWAITING
+
+
+def test_a_version_that_was_shown_before_the_turn_is_no_commit() -> None:
+    """Somebody has named the weights, or an earlier transfer was superseded and has come to its end."""
+    bench = Bench()
+    bench.want(weights=EXTERNAL)
+    assert bench.run(30, lambda: waiting(bench))
+    bench.want(weights=Weights(version="3", source=SourceKind.EXTERNAL))
+    bench.truths["a"].version = "2"
+    bench.want(weights=EXTERNAL)
+    bench.run(20)
+    assert waiting(bench)
+    published(bench)
+    assert bench.run(30, lambda: loaded(bench))
 
 
 def test_a_trainer_that_lets_the_engine_go_on_by_itself() -> None:
     bench = Bench()
     bench.want(weights=EXTERNAL)
     assert bench.run(30, lambda: waiting(bench))
+    bench.run(5)
     bench.truths["a"].version = "2"
     bench.truths["a"].paused = False
     assert bench.run(30, lambda: loaded(bench))

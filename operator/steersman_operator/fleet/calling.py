@@ -253,6 +253,9 @@ def _took_effect(engine: EngineState, operation: Operation) -> bool:
             # nobody has compared.
             if not operation.unknown:
                 return True
+            if operation.call is CallKind.LABEL:
+                # The trainer may have named them, and ours may still come.
+                return (operation.looked_at or 0.0) >= operation.call_until
             if operation.version_before == NO_PROOF or operation.weights.checksum:
                 return False
             return operation.version_before != engine.version

@@ -27,6 +27,8 @@ class Draft:
         self.changed: dict[str, None] = {}
         """The engines that were changed, added or removed, in the order of their first change."""
         self.commands: list[Command] = []
+        self.planning = True
+        """Whether engines may be given their turn to be loaded in this step."""
         self._own_engines: dict[str, EngineState] | None = None
         self._own_proxies: dict[str, ProxyState] | None = None
 

@@ -31,7 +31,9 @@ def _direct(draft: Draft, name: str) -> None:
     """Let the operation under way know what is wanted now."""
     engine = draft.engines[name]
     if engine.op is not None:
-        goal, weights = aim(engine, draft.pool_of(engine), engines=draft.engines)
+        goal, weights = aim(
+            engine, draft.pool_of(engine), engines=draft.engines, planning=draft.planning
+        )
         operations.set_goal(draft, engine, goal, weights)
 
 
@@ -40,7 +42,7 @@ def _at_rest(draft: Draft, engine: EngineState, pool: PoolSpec) -> None:
     name = engine.spec.id
     if engine.reachable:
         engine = adopt(draft, engine, pool)
-    goal, weights = aim(engine, pool, engines=draft.engines)
+    goal, weights = aim(engine, pool, engines=draft.engines, planning=draft.planning)
     if engine.facts.released is None or not engine.reachable:
         draft.close_gate(name)
         if engine.reachable and not engine.problem.endswith(MEMORY_UNKNOWN):

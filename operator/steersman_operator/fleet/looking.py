@@ -146,7 +146,7 @@ def _take(
     if operation is not None and operation.phase is Phase.EXECUTING:
         # A look at an engine that is being changed may show either side of the change.
         return
-    if operation is not None and operation.phase is Phase.VERIFYING:
+    if operation is not None and operation.phase in (Phase.VERIFYING, Phase.AWAITING):
         if asked < operation.ended_at:
             return
         changed = msgspec.structs.replace(operation, looked_at=asked)

@@ -49,21 +49,8 @@ def set_goal(
         change_operation(draft, engine, goal=goal)
         return
     if operation.phase is Phase.AWAITING and weights is not None and _is_external(weights):
-        # The trainer goes on with the next version; what it has written of this one is overwritten.
         if operation.weights != weights:
-            until = draft.now + draft.pool_of(engine).trainer_timeout
-            # Another number: what was done in the turn before is not what is waited for now.
-            # And if the version is the same, that it is shown says nothing of this turn.
-            same = operation.weights is not None and operation.weights.version == weights.version
-            engine = change_operation(
-                draft,
-                engine,
-                weights=weights,
-                call_until=until,
-                number=draft.number(),
-                version_before=weights.version if same else operation.version_before,
-            )
-            draft.note(engine, "Superseded", f"waiting for the transfer of {weights.version} now")
+            awaiting.supersede(draft, engine, weights)
         change_operation(draft, engine, goal=goal)
         return
     if weights is None and engine.facts.reached(goal) and not operation.disturbed:

@@ -53,6 +53,7 @@ def step(
     # The clock of events never goes back, even if whoever stamps them is confused.
     draft.change(now=max(state.now, event.now))
     touched = _apply(draft, event)
+    draft.planning = touched is None
     if draft.state.leading:
         lost = looking.give_up_lost(draft)
         if touched is not None:
@@ -146,6 +147,7 @@ def _roll(draft: Draft) -> None:
         for name in draft.changed
         if (engine := draft.engines.get(name)) is not None and _makes_room(draft, name)
     }
+    draft.planning = True
     for pool in pools:
         spec = draft.state.pools[pool]
         if spec.weights is None or spec.rollout_paused:

@@ -214,11 +214,11 @@ class Faults:
     def _touch_engine(self) -> None:
         """Somebody else's hands. Only on engines that show it: others must not be touched."""
         engine = self._world.engines[self._engine()]
-        calm = not engine.released and not engine.pending and engine.whole
+        # Nobody lets an engine go on that a trainer may be writing into.
+        calm = not engine.released and not engine.pending and engine.whole and not engine.told
         if engine.alive and engine.shows_paused and calm:
             if engine.undefined:
-                if not engine.told:
-                    engine.load_weights()
+                engine.load_weights()
             elif engine.paused:
                 engine.resume()
             else:
