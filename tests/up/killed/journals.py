@@ -11,6 +11,9 @@ CALLS = {
     "/resume": "resume",
     "/sleep": "sleep",
     "/wake_up": "wake",
+    "/update_weights_from_disk": "refit",
+    "/collective_rpc": "refit",
+    "/update_weight_version": "label",
 }
 """Control routes of both runtimes, by what they do."""
 
@@ -43,4 +46,17 @@ def trespassers(engine: SimEngine) -> list[str]:
             closed_by = ""
         elif entry.path in REQUESTS and closed_by:
             found.append(f"request {entry.number} came after {closed_by}")
+    return found
+
+
+def misstamped(engine: SimEngine, *versions: str) -> list[str]:
+    """Answers that other weights made than those of ``versions``, or than the engine said."""
+    found = []
+    for number, made in enumerate(engine.journal.generations()):
+        truth = [(span.version, span.start, span.end) for span in made.truth]
+        stamped = [(span.version, span.start, span.end) for span in made.stamped]
+        if truth != stamped or not {version for version, *_ in stamped} <= {*versions}:
+            found.append(f"generation {number} was made by {truth}, and says {stamped}")
+        elif made.stale_cached_tokens:
+            found.append(f"generation {number} was computed in part with older weights")
     return found

@@ -2,7 +2,8 @@
 
 ``decided`` is right after a step of the core, before any of its commands is carried out; ``done``
 right after they were handed out; ``event`` before something that has happened is told to the core. At
-the other points the engine is in the middle of the call, and whoever runs the test kills.
+the other points the engine is in the middle of the call, or the trainer has its turn, and whoever runs
+the test kills.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ class Point(Enum):
     RECEIVED = "the engine has the call, and never carries it out"
     RUNNING = "the engine is carrying it out, and ends after the operator"
     CARRIED_OUT = "the engine has done it, and its answer is lost"
+    AWAITING = "the trainer has its turn, and has not said that it is done"
     ANSWERED = "the engine has answered, and nobody has noted it"
     VERIFYING = "the engine was looked at, and nobody has noted it"
     OPENING = "the operation has ended, and no table and no record says so"

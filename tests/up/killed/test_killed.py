@@ -19,6 +19,7 @@ from steersman_sim.engine import EngineConfig, Runtime, SimEngine
 from steersman_sim.engine.config import Timings
 from steersman_sim.engine.faults import Fault, When
 from tests.up.fleet import UpFleet, engine_of, manifest
+from tests.up.killed import refits
 from tests.up.killed.cases import Case, cases_at
 from tests.up.killed.journals import CALLS, trespassers
 from tests.up.killed.points import DURING_THE_CALL, Point
@@ -28,7 +29,7 @@ from tests.up.load import Load, load
 SPEED = 20.0
 QUICK = 0.01
 LONG = 2.0
-"""Seconds that a sleep or wake takes; a long one outlasts the operator."""
+"""Seconds that a sleep, a wake or a load takes; a long one outlasts the operator."""
 
 DEADLINES = {QUICK: 0.7, LONG: 2.4}
 """Seconds after which it has ended, by the intent."""
@@ -59,6 +60,7 @@ class Run:
         *,
         engines: list[SimEngine],
         fleet: UpFleet,
+        api: aiohttp.ClientSession,
         stack: contextlib.AsyncExitStack,
     ) -> None:
         self.case = case
@@ -69,20 +71,31 @@ class Run:
         self.loads: list[Load] = []
         self.stopped: int | None = None
         """The proxy that is stopped before the operation is asked for."""
+        self._api = api
         self._stack = stack
 
     async def start_clients(self) -> None:
         """Some at each proxy."""
-        vllm = self.case.runtime is Runtime.VLLM
-        path, body = ("/v1/completions", COMPLETE) if vllm else ("/generate", GENERATE)
+        path, body = self._request
         for url in self.place.urls:
             traffic = load(url, clients=1, path=path, body=body)
             self.loads.append(await self._stack.enter_async_context(traffic))
 
-    def want(self, state: str) -> None:
-        """Ask for a state of the first engine, as a person does: in the manifest."""
+    @property
+    def _request(self) -> tuple[str, dict[str, Any]]:
+        """Where clients send, and what."""
+        vllm = self.case.runtime is Runtime.VLLM
+        return ("/v1/completions", COMPLETE) if vllm else ("/generate", GENERATE)
+
+    def want(self, state: str, *, refit: bool = False) -> None:
+        """Ask for a state of the first engine, or weights, as a person does: in the manifest."""
         override = f"  overrides:\n    - {{engine: e0, state: {STATES[state]}}}\n"
-        text = manifest("m", self.engines, extra="" if state == "active" else override)
+        extra = "" if state == "active" else override
+        if refit:
+            extra += refits.reference(self.case)
+        text = manifest("m", self.engines, extra=extra)
+        if refit:
+            text += refits.weight_version(self.case)
         draft = self.fleet.directory / "m.new"
         draft.write_text(text)
         draft.replace(self.fleet.directory / "m.yaml")
@@ -98,6 +111,21 @@ class Run:
                 and all(engine_of(status, name)["phase"] == "Settled" for name in ("e0", "e1"))
             )
         )
+
+    async def reached(self) -> None:
+        """Wait for what was asked for."""
+        await self.settled(self.case.operation.wanted)
+        if not self.case.refits:
+            return
+        version = self.case.operation.version
+        status = await self.status(
+            lambda now: all(
+                (one["version"], one["synced"], one["gate"], one["phase"])
+                == (version, True, "open", "Settled")
+                for one in (engine_of(now, "e0"), engine_of(now, "e1"))
+            )
+        )
+        assert [engine_of(status, name)["problem"] for name in ("e0", "e1")] == ["", ""]
 
     async def served(self, *numbers: int) -> None:
         """Wait until both proxies serve from engines, from now on."""
@@ -126,11 +154,19 @@ class Run:
         self._arm()
         if self.stopped is not None:
             os.kill(self.stopped, signal.SIGSTOP)
-        self.want(case.operation.wanted)
-        if case.point in DURING_THE_CALL:
+        self.want(case.operation.wanted, refit=case.refits)
+        if case.point is Point.AWAITING:
+            await self._awaits_trainer()
+            os.kill(doomed, signal.SIGKILL)
+        elif case.point in DURING_THE_CALL:
             await self.until(self._is_called)
             os.kill(doomed, signal.SIGKILL)
         assert await place.doomed_ended() == -signal.SIGKILL, self.fleet.log()
+
+    async def _awaits_trainer(self) -> None:
+        status = await self.status(lambda now: engine_of(now, "e0")["phase"] == "AwaitingTrainer")
+        assert engine_of(status, "e0")["gate"] == "closed"
+        assert engine_of(status, "e1")["gate"] == "open"
 
     async def waits_for_the_stopped(self) -> None:
         """See that the next operator waits for the proxy that stands still, and let that go on."""
@@ -180,6 +216,10 @@ class Run:
                 return released
             case CallKind.WAKE:
                 return not released
+            case CallKind.REFIT:
+                return refits.has_loaded(self.engine, self.case.operation.version)
+            case CallKind.TRANSFER | CallKind.LABEL:
+                raise AssertionError("no operator is killed in the middle of it")
 
     async def goes_on(self) -> None:
         """Wait until the next operator has brought the fleet to where it was to be."""
@@ -190,8 +230,26 @@ class Run:
             assert self.engine.died is None
             assert self._calls(boot=1) == self.case.calls
             await self.engine.restart()
-        await self.settled(self.case.operation.wanted)
+        if self.case.point is Point.AWAITING:
+            await self._awaits_trainer()
+            await refits.transfer(self.engine, self.fleet.client)
+            await self._awaits_trainer()
+            assert self._calls(boot=1) == 0
+            await refits.publish(self.case, self._api)
+        await self.reached()
         await self.served(*((0, 1) if self.case.operation.wanted == "active" else (1,)))
+        if self.case.refits:
+            await self._shows_version()
+
+    async def _shows_version(self) -> None:
+        """See that both engines tell the version, and that clients of both proxies read it."""
+        version, client = self.case.operation.version, self.fleet.client
+        path, body = self._request
+        for engine in self.engines:
+            assert await refits.shown(engine, client) == version
+            for url in self.place.urls:
+                read = await refits.stamp(url, engine, client, path=path, body=body)
+                assert read == version
 
     def _calls(self, *, boot: int) -> int:
         """How often the engine has received the call of the operation in a boot."""
@@ -212,23 +270,29 @@ class Run:
             assert self._calls(boot=2) == int(again)
         else:
             assert self._calls(boot=1) == case.calls
+        if case.refits:
+            refits.judge(case, self.engines)
 
 
 @contextlib.asynccontextmanager
 async def running(case: Case, place: Stage) -> AsyncIterator[Run]:
     """Two engines, and nobody who knows of them yet."""
     takes = SPEED * _seconds(case)
-    config = EngineConfig(
-        runtime=case.runtime,
-        model="m",
-        weight_version="7",
-        weights_cpu_backup=True,
-        speed=SPEED,
-        timings=Timings(release_s=takes, resume_s=takes),
-    )
+    timings = Timings(release_s=takes, resume_s=takes, refit_s=takes)
+    configs = [
+        EngineConfig(
+            runtime=case.runtime,
+            model="m",
+            weight_version=version,
+            weights_cpu_backup=True,
+            speed=SPEED,
+            timings=timings,
+        )
+        for version in refits.launched_with(case)
+    ]
     api_socket = aiohttp.UnixConnector(str(place.layout.api))
     async with contextlib.AsyncExitStack() as stack:
-        engines = [await stack.enter_async_context(SimEngine(config)) for _ in range(2)]
+        engines = [await stack.enter_async_context(SimEngine(config)) for config in configs]
         client = await stack.enter_async_context(aiohttp.ClientSession())
         api = await stack.enter_async_context(aiohttp.ClientSession(connector=api_socket))
         process: Any = None
@@ -239,11 +303,11 @@ async def running(case: Case, place: Stage) -> AsyncIterator[Run]:
             client=client,
             api=api,
         )
-        yield Run(case, place, engines=engines, fleet=fleet, stack=stack)
+        yield Run(case, place, engines=engines, fleet=fleet, api=api, stack=stack)
 
 
 def _seconds(case: Case) -> float:
-    """How long a sleep or wake takes."""
+    """How long a sleep, a wake or a load takes."""
     return LONG if case.point is Point.RUNNING else QUICK
 
 
@@ -274,6 +338,7 @@ async def play_all(cases: list[Case], places: list[Stage], *, stopped: bool = Fa
             try:
                 await play(case, place, stopped=stopped)
             except Exception as failure:  # noqa: BLE001 - the others go on
+                place.end_operators(failed=True)
                 failure.add_note(f"in the case: {case}")
                 failures.append(failure)
 
