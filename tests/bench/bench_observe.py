@@ -10,8 +10,6 @@ real ones. Measured is the CPU time of this process, user and system.
 * ``operator``: core, shell, records and control server with them, at the same rate, without a proxy.
 
 The goal is below 20 % of a core, which is 390 µs for each look with everything that it brings about.
-The paused engines of vLLM are shown for what they cost and have no goal: whether one of them sleeps
-stands in its metrics alone.
 """
 
 import asyncio
@@ -171,7 +169,7 @@ def main() -> int:
         missed=[
             f"{what}: {one['percent_of_a_core']:g} % ({one['what']}, {one['engines']})"
             for one in results
-            if one["percent_of_a_core"] >= GOAL and one["engines"] != "vllm, paused"
+            if one["percent_of_a_core"] >= GOAL
         ],
         results=results,
     )
