@@ -187,6 +187,10 @@ class RealEngine:
         answer = self.good("POST", "/v1/completions", completion(prompt, tokens=tokens))
         return str(answer["choices"][0]["text"])
 
+    def tokens(self, text: str) -> list[int]:
+        """A text as its tokenizer cuts it."""
+        return list(self.good("POST", "/tokenize", {"model": MODEL, "prompt": text})["tokens"])
+
 
 def completion(prompt: str, *, tokens: int = 8, **more: Any) -> dict[str, Any]:
     """The body of a request whose answer depends on the weights alone."""

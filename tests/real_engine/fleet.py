@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -173,6 +173,29 @@ async def ask(
             mixed=MIXED in answer.headers,
             text=text,
             finish=finish,
+        )
+
+
+class Spans(NamedTuple):
+    """What an answer with spans says of the weights that made it."""
+
+    version: str
+    mixed: bool
+    spans: list[tuple[str, int, int]]
+
+
+async def generate(fleet: UpFleet, tokens: Sequence[int], *, count: int) -> Spans:
+    """A request on the only route of vLLM whose answer says which weights made which token."""
+    sampling = {"max_tokens": count, "temperature": 0, "ignore_eos": True}
+    body = {"model": MODEL, "token_ids": tokens, "sampling_params": sampling}
+    async with fleet.client.post(f"{fleet.endpoint}/inference/v1/generate", json=body) as answer:
+        content = await answer.json()
+        assert answer.status == 200, content
+        spans = content["choices"][0]["weight_versions"]
+        return Spans(
+            answer.headers[VERSION],
+            MIXED in answer.headers,
+            [(span["version"], span["start"], span["end"]) for span in spans],
         )
 
 
