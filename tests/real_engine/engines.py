@@ -1,6 +1,5 @@
 """Real vLLM processes: started, waited for, read and ended."""
 
-import ctypes
 import http.client
 import json
 import os
@@ -8,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,8 +23,7 @@ READY_WITHIN = 400.0
 PATIENCE = 20.0
 """Seconds for a call of the tests to an engine, and for its end."""
 
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None, use_errno=True)
+GUARD = Path(__file__).parent / "guard.py"
 
 ACCESS = re.compile(r'"(?P<method>[A-Z]+) (?P<target>\S+) HTTP/1\.1" (?P<status>\d+)')
 
@@ -58,6 +57,7 @@ class RealEngine:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [
+                    *(sys.executable, GUARD, str(os.getpid())),
                     *(self._python, "-m", "vllm.entrypoints.openai.api_server"),
                     *("--host", "127.0.0.1", "--port", str(self.port)),
                     *("--model", self._model, "--served-model-name", MODEL),
@@ -83,7 +83,7 @@ class RealEngine:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_modest_and_mortal,
+                preexec_fn=_modestly,
             )
 
     def wait(self) -> None:
@@ -109,12 +109,12 @@ class RealEngine:
         self._process.wait()
 
     def end(self) -> None:
-        """Ask it, and kill what is left. An API server that is killed leaves its core behind."""
+        """Ask it, and kill what is left."""
         if self._process is None:
             return
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=PATIENCE)
+            self._process.wait(timeout=2 * PATIENCE)
         self.kill()
 
     def last_words(self) -> str:
@@ -217,7 +217,5 @@ def free_port() -> int:
         return int(holder.getsockname()[1])
 
 
-def _modest_and_mortal() -> None:
-    """In the child: behind the tests in the queue, and SIGTERM when they die, however they do."""
-    os.nice(5)
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _modestly() -> None:
+    os.nice(5)  # behind the tests, the operator and the proxy in the queue
