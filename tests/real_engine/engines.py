@@ -176,6 +176,13 @@ class RealEngine:
         found = re.findall(r'vllm:engine_sleep_state\{.*sleep_state="(\w+)".*\} 1\.0', text)
         return found[0] if found else None
 
+    @property
+    def running(self) -> int:
+        """Requests that it computes, as of its last step."""
+        text = str(self.good("GET", "/metrics"))
+        found = re.search(r"^vllm:num_requests_running\{.*\} (\S+)$", text, re.MULTILINE)
+        return 0 if found is None else int(float(found[1]))
+
     def load(self, path: Path) -> None:
         """New weights, as a trainer gives them: past every proxy, and with an empty cache."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}

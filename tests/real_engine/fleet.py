@@ -214,8 +214,11 @@ async def traffic(
     tokens: int,
     clients: int = 4,
     policies: Sequence[str] = ("any",),
+    rest: float = 0.0,
 ) -> AsyncIterator[Traffic]:
-    """Clients that send one request after the other; at the end each finishes its last one."""
+    """Clients that send one request after the other, with a rest in between; at the end each
+    finishes its last one.
+    """
     made = Traffic()
     stop = asyncio.Event()
 
@@ -234,8 +237,7 @@ async def traffic(
                     made.broken.append(repr(error))
                     continue
                 made.add(answer)
-                if answer.status != 200:
-                    await asyncio.sleep(0.05)
+                await asyncio.sleep(rest if answer.status == 200 else max(rest, 0.05))
 
     tasks = [asyncio.create_task(client(number)) for number in range(clients)]
     try:

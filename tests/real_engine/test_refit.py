@@ -295,8 +295,8 @@ async def test_an_engine_that_dies_and_comes_back_gets_the_weights_before_any_re
     del texts["1"]
     async with fleet_of(engines) as fleet:
         await refit(fleet, "2", checkpoints.second.path)
-        # One client: starting an engine is work enough for a small machine.
-        async with traffic(fleet, PROMPT, tokens=TOKENS, clients=1) as clients:
+        # With rests: starting an engine is work enough for a small machine.
+        async with traffic(fleet, PROMPT, tokens=TOKENS, clients=2, rest=0.5) as clients:
             await clients.until(4)
             await asyncio.to_thread(engines[1].kill)
             await fleet.until(lambda now: engine_of(now, "e1")["gate"] == "closed")

@@ -7,7 +7,7 @@ from openai import AsyncOpenAI
 
 from tests.real_engine.conftest import PROMPT, Checkpoints
 from tests.real_engine.engines import MODEL, RealEngine, completion
-from tests.real_engine.fleet import MIXED, ROUTED, VERSION, events, fleet_of, generate
+from tests.real_engine.fleet import MIXED, ROUTED, VERSION, Spans, events, fleet_of, generate
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(900)]
 
@@ -70,11 +70,11 @@ async def test_an_answer_with_spans_is_stamped_by_them(engines: list[RealEngine]
     async with fleet_of([engine]) as fleet:
         assert await generate(fleet, tokens, count=8) == ("1", False, [("1", 0, 8)])
         for version in ("2", "3", "4", "5", "6", "7", "8"):
+            task = asyncio.create_task(generate(fleet, tokens, count=1900))
+            await until_it_runs(engine, task)
             label = {"new_version": version}
-            long, _ = await asyncio.gather(
-                generate(fleet, tokens, count=1900),
-                asyncio.to_thread(engine.good, "POST", "/update_weight_version", label),
-            )
+            await asyncio.to_thread(engine.good, "POST", "/update_weight_version", label)
+            long = await task
             assert long.version == long.spans[-1][0]
             assert long.mixed == (len(long.spans) > 1)
             assert (long.spans[0][1], long.spans[-1][2]) == (0, 1900)
@@ -82,3 +82,9 @@ async def test_an_answer_with_spans_is_stamped_by_them(engines: list[RealEngine]
             if long.mixed:
                 return
     pytest.fail("no label came within a request")
+
+
+async def until_it_runs(engine: RealEngine, task: "asyncio.Task[Spans]") -> None:
+    while not task.done():
+        if await asyncio.to_thread(lambda: engine.running):
+            return
