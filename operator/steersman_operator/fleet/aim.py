@@ -33,6 +33,9 @@ def aim(
             weights = None
     if goal is Control.ACTIVE and not engine.facts.sound and weights is None:
         goal = Control.PAUSED
+        if engine.given_up == (goal, pool.generation):
+            # It is closed, and whoever does not let go keeps it from more. It stays as it is.
+            goal = engine.facts.control or goal
     return goal, weights
 
 

@@ -7,7 +7,7 @@ from steersman_operator.fleet.facts import CallKind, next_call
 from steersman_operator.fleet.spec import PoolSpec, RolloutMode
 from steersman_operator.fleet.state import EngineState, Operation, Timing
 
-_HARMLESS = (CallKind.WAKE, CallKind.RESUME, CallKind.LABEL, None)
+_HARMLESS = (CallKind.WAKE, CallKind.RESUME, CallKind.LABEL)
 
 
 def barrier_of(draft: Draft, engine: EngineState) -> Barrier:
@@ -44,7 +44,11 @@ def disturbs_nobody(engine: EngineState, operation: Operation) -> bool:
     """
     if engine.facts.released is None:
         return operation.goal is Control.ACTIVE and operation.weights is None
-    return next_call(engine.facts, operation.goal, operation.load) in _HARMLESS
+    following = next_call(engine.facts, operation.goal, operation.load)
+    if following is None:
+        # Somebody else has done it; but "paused" also says that the proxies have let go.
+        return operation.goal is Control.ACTIVE
+    return following in _HARMLESS
 
 
 def may_disturb(draft: Draft, engine: EngineState) -> bool:

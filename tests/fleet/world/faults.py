@@ -102,9 +102,9 @@ class Faults:
             world.change_spec(weights=None)
         else:
             weights = Weights(
-                version=str(rng.randint(1, 5)),
+                version=str(rng.randint(1, 3)),
                 source=rng.choice((SourceKind.DISK, SourceKind.DISK, SourceKind.EXTERNAL)),
-                nonce=rng.choice(("", "", "n")),
+                nonce=rng.choice(("", "n", "m")),
             )
             world.change_spec(weights=weights)
 

@@ -71,7 +71,8 @@ class World:
         self.boots_told = rng.random() < 0.5
         """Whether the platform tells boots apart; if not, no uid is used twice."""
         self.fencing = rng.random() < 0.3
-        self.asks_for_weights = rng.random() < 0.6
+        # In every second world, so that what has nothing to do with weights is not crowded out.
+        self.asks_for_weights = seed % 2 == 1
         self._numbers = 0
         self.engines = {
             name: ModelEngine(
@@ -108,9 +109,9 @@ class World:
             drain_timeout=rng.choice((2.0, 5.0)),
             on_timeout=rng.choice(tuple(OnTimeout)),
             on_unreachable=OnUnreachable.FENCE if self.fencing else OnUnreachable.WAIT,
-            max_unavailable=rng.choice(("1", "2", "50%")),
+            max_unavailable=rng.choice(("1", "2", "50%")) if self.asks_for_weights else "1",
             refit_timeout=4.0,
-            trainer_timeout=rng.choice((4.0, 20.0)),
+            trainer_timeout=rng.choice((4.0, 20.0)) if self.asks_for_weights else 4.0,
         )
 
     def number(self) -> int:
