@@ -235,6 +235,21 @@ def test_a_load_that_failed_leaves_the_engine_uncertain_until_a_whole_one(outcom
     assert bench.row().trust is Trust.VERIFIED
 
 
+def test_why_a_load_failed_is_told_and_other_weights_do_not_wait_for_it() -> None:
+    bench = Bench()
+    bench.want(weights=DISK)
+    for _ in range(4):
+        bench.until_phase(Phase.EXECUTING, call=CallKind.REFIT)
+        bench.end_call(Outcome.FAILED)
+    bench.release()
+    bench.turn()
+    assert bench.engine().problem == "refit: so"
+    assert bench.op().next_try > bench.now + 2
+    bench.want(weights=Weights(version="3", source=SourceKind.DISK, path="/w/3"))
+    assert bench.run(2, lambda: loaded(bench, "a", "3"))
+    assert bench.engine().problem == ""
+
+
 def test_a_load_whose_end_was_not_heard_is_believed_when_the_version_has_changed() -> None:
     bench = Bench()
     bench.want(weights=DISK)

@@ -198,6 +198,8 @@ def call_ended(draft: Draft, name: str, *, number: int, outcome: Outcome, detail
         case Outcome.UNKNOWN:
             draft.note(engine, "OutcomeUnknown", f"{what}: {detail}", warning=True)
             change_operation(draft, engine, unknown=True)
+    if detail and outcome is not Outcome.OK and operation.call is CallKind.REFIT:
+        draft.change_engine(name, problem=f"{what}: {detail}")
     draft.change_engine(name, look_at=draft.now)
 
 

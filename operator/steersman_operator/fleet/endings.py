@@ -5,6 +5,7 @@ import msgspec
 from steersman.engine import Control, Trust
 from steersman_operator.fleet.aim import awaits_weights
 from steersman_operator.fleet.draft import Draft
+from steersman_operator.fleet.facts import CallKind
 from steersman_operator.fleet.records import take_back, write_rest
 from steersman_operator.fleet.state import EngineState, Operation, Phase
 from steersman_operator.fleet.weights import trust_of
@@ -136,7 +137,9 @@ def not_done(draft: Draft, engine: EngineState, why: str) -> None:
         # It may have been a matter of a moment; or it serves nothing in any case, and may be whole
         # after the next.
         drain_again(draft, engine, **later(draft, operation))
-        engine = draft.change_engine(engine.spec.id, problem=why)
+        if operation.call is not CallKind.REFIT or not engine.problem:
+            # Else it says more: what the engine has said.
+            engine = draft.change_engine(engine.spec.id, problem=why)
         trust = trust_of(draft, engine, engine.version)
         draft.change_engine(engine.spec.id, trust=trust)
         return

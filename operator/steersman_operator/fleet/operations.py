@@ -58,17 +58,21 @@ def set_goal(
         return
     # Without reopening: whoever waits for the barrier has come that far already. A call that is
     # being claimed has not been made, and may not be the right one any more.
+    same = weights == operation.weights
     engine = change_operation(
         draft,
         engine,
         goal=goal,
         phase=Phase.DRAINING,
+        # What was tried with other weights says nothing of these.
+        tries=operation.tries if same else 0,
+        next_try=operation.next_try if same else draft.now,
         drain_until=draft.now + draft.pool_of(engine).drain_timeout,
         aborted=False,
         in_flight_allowed=False,
         idle_seen=(),
         weights=weights,
-        transferred=operation.transferred and weights == operation.weights,
+        transferred=operation.transferred and same,
     )
     draft.note(engine, "Retargeted", f"to {_aim(goal, weights)} instead of {_aim_of(operation)}")
     if weights is None and engine.facts.reached(goal):
