@@ -67,7 +67,6 @@ async def test_a_request_whose_engine_is_fenced_meanwhile_is_not_written() -> No
         rig.fleet.fenced_out = fenced_out  # type: ignore[method-assign, assignment]
         await client.send(post())
         await until(lambda: asked)
-        await asyncio.sleep(0.02)
         assert len(engine.received) == 1
         fenced = False
         rig.apply()
