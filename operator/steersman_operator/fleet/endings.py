@@ -139,7 +139,9 @@ def not_done(draft: Draft, engine: EngineState, why: str) -> None:
         drain_again(draft, engine, **later(draft, operation))
         if operation.call is not CallKind.REFIT or not engine.problem:
             # Else it says more: what the engine has said.
-            engine = draft.change_engine(engine.spec.id, problem=why)
+            draft.change_engine(engine.spec.id, problem=why)
+        # As it stands now: the operation does not count as going as planned any more.
+        engine = draft.engines[engine.spec.id]
         trust = trust_of(draft, engine, engine.version)
         draft.change_engine(engine.spec.id, trust=trust)
         return
